@@ -100,7 +100,7 @@ func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
 
 // addMemory adds what a chat completion would be given of the caller and of earlier calls.
 func (a contextAPI) addMemory(w http.ResponseWriter, r *http.Request, c *memctx.Context, out *contextAnswer) {
-	if a.remember == nil || !c.Agent.Settings.Memory.Remember.Inject || !*c.Policy.Enabled {
+	if a.remember == nil || !c.Agent.Settings.Memory.Remember.Prompts() || !*c.Policy.Enabled {
 		return
 	}
 	asked, at := remember.Asked{Shown: remember.NewShown(c.Agent.ID, false), Room: -1}, 0

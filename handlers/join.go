@@ -151,6 +151,9 @@ func (a agentAPI) settings(r *http.Request, in joinRequest, kind joinKind) (memo
 	if on := p.Heardlog.Working.Enabled; on != nil {
 		out.Memory.Working.Off = !*on
 	}
+	if string(p.Heardlog.Remember) == `"off"` {
+		out.Memory.Remember = memory.Remember{}
+	}
 	return out, inherit, nil
 }
 

@@ -63,7 +63,7 @@ func (a patternAPI) put(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p, err := a.patterns.Put(r.Context(), projectOf(r), id, pattern.Settings{
-		Type: in.Type, Content: in.Content, Weight: in.Weight, HalfLifeDays: valueOr(in.HalfLifeDays, pattern.DefaultHalfLife),
+		Type: in.Type, Content: in.Content, Weight: in.Weight, HalfLifeDays: in.HalfLifeDays,
 	})
 	if err != nil {
 		return err

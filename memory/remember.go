@@ -20,12 +20,24 @@ type Remember struct {
 	Extract bool `json:"extract,omitempty"`
 	// ExtractionModel is the model for that; "" is the agent's own.
 	ExtractionModel string `json:"extraction_model,omitempty"`
+	// Patterns are the types of the learned patterns that prompts have, whatever Inject says. At a
+	// join nil leaves them to the memory model.
+	Patterns []string `json:"patterns,omitempty"`
 }
 
-// Known is what was known of a caller when a call began. The call's prompts have it to the end.
+// DefaultRemember returns the settings that an empty object means at a join.
+func DefaultRemember() Remember {
+	return Remember{Inject: true, Recall: RecallOff, TopK: 5, BudgetTokens: 400, Position: string(User)}
+}
+
+// PatternTypes lists the types of learned patterns, which are those of OSSA.
+var PatternTypes = []string{"task_completion", "error_recovery", "user_preferences", "tool_usage", "delegation_patterns"}
+
+// Known is what was known of a caller, and which patterns were learned, when a call began. The
+// call's prompts have it to the end.
 type Known struct {
 	Text string   `json:"text,omitempty"` // "" for nothing
-	IDs  []string `json:"ids,omitempty"`  // of the facts
+	IDs  []string `json:"ids,omitempty"`  // of the facts, and of the patterns with "pattern:" in front
 }
 
 // The values of Remember.Recall.
@@ -34,6 +46,9 @@ const (
 	RecallAuto   = "auto"   // adds only what covers most of the words
 	RecallAlways = "always" // adds what covers a part of them, too
 )
+
+// Prompts reports whether prompts may have something of the long-term memory.
+func (r *Remember) Prompts() bool { return r.Inject || len(r.Patterns) > 0 }
 
 // Recalls reports whether the caller's words are searched for.
 func (r *Remember) Recalls() bool {

@@ -176,6 +176,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Ledger: a.store, Items: a.store, MaxMB: c.RecallMB, Who: a.callers.Recallable,
 		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
 	})
+	a.newKnowledge()
 	if err = a.newRemember(ctx, reg); err != nil {
 		return nil, err
 	}
@@ -190,7 +191,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	undo = append(undo, func() error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg, g)
 	a.newVectors()
-	a.newKnowledge()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
@@ -303,7 +303,11 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 			return "", err
 		}
 		inherit := memory.Inherit("")
-		if m := a.models.Default; m != nil {
+		m, err := a.models.ForJoin(ctx, project, "", "")
+		if err != nil {
+			return "", err
+		}
+		if m != nil {
 			inherit = m.Apply(&settings, inherit)
 		}
 		agent, err := a.service.Join(ctx, agents.JoinRequest{

@@ -1,9 +1,12 @@
 package app
 
 import (
+	"context"
+
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/knowledge"
+	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/redact"
 )
@@ -19,4 +22,20 @@ func (a *App) newKnowledge() {
 		Redact:  redactor,
 		OnError: func(what string, err error) { a.log.Error().Err(err).Msg(what) },
 	})
+	a.models.Setup = a.setUp
+}
+
+// setUp creates the knowledge base of a memory model, which has the model's name, and sets the
+// half-life of the project's patterns.
+func (a *App) setUp(ctx context.Context, project string, m *model.Model) error {
+	if k := m.Report.KnowledgeBase; k != nil {
+		b := knowledge.Base{Project: project, Name: m.Name, Kind: k.Schema, Versioning: k.Versioning, MaxEntries: int(k.MaxEntries)}
+		if err := a.knowledge.Configure(ctx, b); err != nil {
+			return err
+		}
+	}
+	if p := m.Report.Patterns; p != nil {
+		return a.patterns.SetHalfLife(ctx, project, int(p.HalfLifeDays))
+	}
+	return nil
 }

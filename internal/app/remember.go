@@ -45,7 +45,7 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 	})
 	a.remember = remember.New(remember.Config{
-		Calls: a.recall, Facts: rememberedFacts{a}, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.KeepKnown, Extractor: a.extractor,
+		Calls: a.recall, Facts: rememberedFacts{a}, Patterns: a.patterns.Best, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.KeepKnown, Extractor: a.extractor,
 		Key: key, Now: a.now, OnError: onError,
 	})
 	return nil

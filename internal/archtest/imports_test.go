@@ -94,7 +94,7 @@ func rules() map[string]rule {
 		"memory/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp}},
 		"memory/items":                 {[]string{"memory", "memory/agents", "memory/record", "memory/window", "internal/fault"}, nil},
 		"memory/recall":                {[]string{"memory", "memory/items", "internal/fault"}, []string{otter, snowball, xtext}},
-		"memory/remember":              {[]string{"memory", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
+		"memory/remember":              {[]string{"memory", "memory/pattern", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "internal/event", "internal/fault", "internal/text"}, []string{otter, xtext}},
 		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, []string{"github.com/tidwall/match"}},
 		"memory/caller":                {[]string{"memory", "memory/items", "memory/record", "internal/fault", "internal/text"}, nil},

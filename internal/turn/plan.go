@@ -77,7 +77,7 @@ func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 	if err := p.checkLLM(head.Agent.Settings.LLM); err != nil {
 		return agents.Plan{}, err
 	}
-	if head.Agent.Settings.Memory.Remember.Inject {
+	if head.Agent.Settings.Memory.Remember.Prompts() {
 		p.removeRecalled()
 	}
 	p.mode = cmp.Or(p.header, head.Agent.Settings.LLM.Mode)

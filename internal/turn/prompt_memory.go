@@ -25,14 +25,14 @@ const bytesPerToken = 4
 // any.
 func (x *exchange) remember(p *prompt) {
 	t := x.turn
-	if x.cfg.Remember == nil || !t.Agent.Settings.Memory.Remember.Inject || t.Window != nil && !*t.Window.Policy.Enabled {
+	if x.cfg.Remember == nil || !t.Agent.Settings.Memory.Remember.Prompts() || t.Window != nil && !*t.Window.Policy.Enabled {
 		return
 	}
 	known := x.cfg.Remember.Introduce(x.ctx, &t.Agent)
 	p.known, x.answer.recalled = known.Text, known.IDs
 	asked := p.asked()
 	asked.Used = known.Tokens
-	if t.Agent.Settings.Memory.Remember.Tools && t.Agent.Settings.Scope.UserID != "" {
+	if r := &t.Agent.Settings.Memory.Remember; r.Inject && r.Tools && t.Agent.Settings.Scope.UserID != "" {
 		now := remember.Turn{Agent: &t.Agent, ID: t.TurnID, Answer: t.AnswerSeq, Asked: !t.Unsolicited && asked.Words != "", Shown: asked.Shown}
 		p.tools = func(ctx context.Context, name string, arguments []byte) string {
 			x.metrics.tools.WithLabelValues(name).Inc()

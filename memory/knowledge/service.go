@@ -101,6 +101,21 @@ func (s *Service) PutBase(ctx context.Context, b Base) (Base, error) {
 	return b, err
 }
 
+// Configure creates a base, or gives it the settings of b; its JSON Schema stays.
+func (s *Service) Configure(ctx context.Context, b Base) error {
+	old, err := s.load(ctx, b.Project, b.Name)
+	switch {
+	case err != nil && !fault.Is(err, fault.NotFound):
+		return err
+	case err == nil && old.Kind == b.Kind && old.Versioning == b.Versioning && old.MaxEntries == b.MaxEntries:
+		return nil
+	case b.Kind == JSONSchema:
+		b.Schema = old.Schema
+	}
+	_, err = s.PutBase(ctx, b)
+	return err
+}
+
 // load returns a base, or fault.NotFound.
 func (s *Service) load(ctx context.Context, project, name string) (Base, error) {
 	b := DefaultBase(project, name)

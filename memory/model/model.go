@@ -43,6 +43,8 @@ type Service struct {
 	// Default is the model of joins that name none; nil for none.
 	Default *Model
 	Now     func() time.Time
+	// Setup is called before an agent joins with a model, to configure what is the project's.
+	Setup func(ctx context.Context, project string, m *Model) error
 }
 
 // stored is the body of a record.
@@ -172,8 +174,17 @@ func (s *Service) List(ctx context.Context, project, after string, limit int) ([
 }
 
 // ForJoin returns the model that a join names in field, or the server's own if name is "": nil if
-// there is none. It fails with fault.Invalid for an unknown one, and as Read does.
+// there is none. It configures what the model says about the project. It fails with fault.Invalid
+// for an unknown model, and as Read does.
 func (s *Service) ForJoin(ctx context.Context, project, field, name string) (*Model, error) {
+	m, err := s.find(ctx, project, field, name)
+	if err == nil && m != nil && s.Setup != nil {
+		err = s.Setup(ctx, project, m)
+	}
+	return m, err
+}
+
+func (s *Service) find(ctx context.Context, project, field, name string) (*Model, error) {
 	if name == "" || name == Default {
 		if name == Default && s.Default == nil {
 			return nil, fault.At(fault.Invalid, field, "%q is the server's own model, and HEARDLOG_MEMORY_MODEL is not set", name)
@@ -234,6 +245,13 @@ func (m *Model) Apply(s *memory.Settings, inherit memory.Inherit) memory.Inherit
 	}
 	if h := r.History; h != nil {
 		s.Memory.Kept = memory.Kept{Days: int(h.RetentionDays), Unindexed: !h.Indexing, Summarize: h.Summarization}
+	}
+	if p := r.Patterns; p != nil && s.Memory.Remember.Patterns == nil {
+		if own := &s.Memory.Remember; own.Position == "" { // prompts have nothing else
+			*own = memory.DefaultRemember()
+			own.Inject = false
+		}
+		s.Memory.Remember.Patterns = p.Types
 	}
 	return inherit
 }

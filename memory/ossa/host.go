@@ -34,7 +34,7 @@ func (c *checker) judge(r *Report, given map[string]any, server Host) {
 	h := &host{Host: server, given: given, effective: r.Effective}
 	h.shortTerm()
 	if isOn(section(r.Effective, "long_term")) {
-		h.longTerm()
+		h.longTerm(r)
 	}
 	h.providerInterface()
 	h.lifecycle()
@@ -106,7 +106,7 @@ func (h *host) lacks(operations ...string) {
 	}
 }
 
-func (h *host) longTerm() {
+func (h *host) longTerm(r *Report) {
 	switch p := h.text("long_term.provider"); p {
 	case "", h.Store:
 	case "sqlite", "postgres":
@@ -121,10 +121,7 @@ func (h *host) longTerm() {
 		h.note("long_term.storage_type", "the store is relational, with vectors beside it")
 	}
 	if h.wants("long_term.knowledge_base") {
-		h.note("long_term.knowledge_base", "is only checked")
-	}
-	if p := h.text("long_term.knowledge_base.schema"); h.wants("long_term.knowledge_base") && p != "" && p != "json_schema" {
-		h.refuse("long_term.knowledge_base.schema", "%s does not run here; json_schema does", p)
+		r.KnowledgeBase = h.knowledgeBase()
 	}
 	if h.wants("long_term.vector_store") {
 		h.vectorStore()
@@ -140,13 +137,46 @@ func (h *host) longTerm() {
 		if history["indexing"] == false {
 			h.note("long_term.conversation_history.indexing", "every call of a caller can be found by recall, unless the caller's consent says otherwise")
 		}
-		if _, ok := given["summarization"]; ok && history["summarization"] == true {
-			h.note("long_term.conversation_history.summarization", "a call is summarized while it runs, by truncation_strategy: summarize, or when the next call takes over its summary")
+		if _, ok := given["summarization"]; !ok { // it costs calls of an LLM
+			r.History.Summarization = false
 		}
 	}
 	if h.wants("long_term.learned_patterns") {
-		h.note("long_term.learned_patterns", "is only checked")
+		r.Patterns = h.patterns()
 	}
+}
+
+// knowledgeBase judges long_term.knowledge_base. It returns nil if that cannot run.
+func (h *host) knowledgeBase() *KnowledgeBase {
+	m := section(h.effective, "long_term", "knowledge_base")
+	b := &KnowledgeBase{}
+	b.Schema, _ = m["schema"].(string)
+	b.Versioning, _ = m["versioning"].(bool)
+	b.MaxEntries, _ = m["max_entries"].(int64)
+	if b.Schema == "rdf" {
+		h.refuse("long_term.knowledge_base.schema", "rdf does not run here; json_schema and custom do")
+		return nil
+	}
+	return b
+}
+
+// patterns judges long_term.learned_patterns.
+func (h *host) patterns() *Patterns {
+	m := section(h.effective, "long_term", "learned_patterns")
+	p := &Patterns{Types: []string{}}
+	types, _ := m["pattern_types"].([]any)
+	for _, t := range types {
+		if t, ok := t.(string); ok && !slices.Contains(p.Types, t) {
+			p.Types = append(p.Types, t)
+		}
+	}
+	if m["decay_enabled"] == true {
+		p.HalfLifeDays, _ = m["decay_half_life_days"].(int64)
+	}
+	if m["feedback_integration"] == false {
+		h.note("long_term.learned_patterns.feedback_integration", "feedback moves a weight whenever it is posted")
+	}
+	return p
 }
 
 // vectorStore judges long_term.vector_store, which is /v1/vectors here.

@@ -53,6 +53,20 @@ type History struct {
 	Summarization bool  `json:"summarization"`
 }
 
+// KnowledgeBase has the settings of the model's knowledge base.
+type KnowledgeBase struct {
+	Schema     string `json:"schema"`
+	Versioning bool   `json:"versioning"`
+	MaxEntries int64  `json:"max_entries"`
+}
+
+// Patterns has the settings of the learned patterns: which ones prompts have, and how long new ones
+// of the project last.
+type Patterns struct {
+	Types        []string `json:"pattern_types"`
+	HalfLifeDays int64    `json:"half_life_days"` // 0 = their weights stay
+}
+
 // WorkingMemory has the form of properties.heardlog.working_memory.
 type WorkingMemory struct {
 	Enabled    bool  `json:"enabled"`
@@ -77,6 +91,9 @@ type Report struct {
 	// AgentState and History are what long_term means here.
 	AgentState *AgentState `json:"agent_state,omitempty"`
 	History    *History    `json:"conversation_history,omitempty"`
+	// KnowledgeBase and Patterns are nil unless the document has written them.
+	KnowledgeBase *KnowledgeBase `json:"knowledge_base,omitempty"`
+	Patterns      *Patterns      `json:"learned_patterns,omitempty"`
 	// Refused lists what this server cannot do. A document with any cannot be loaded.
 	Refused []Problem `json:"refused,omitempty"`
 	// NotSupported lists what the document may hold but has no effect.

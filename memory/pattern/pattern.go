@@ -19,6 +19,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
 )
@@ -30,19 +31,17 @@ const (
 	MaxContent      = 2000 // bytes
 	MaxHalfLifeDays = 365
 	DefaultWeight   = 0.5
-	DefaultHalfLife = 30 // days
+	DefaultHalfLife = 30  // days
+	MinWeight       = 0.1 // of patterns that prompts may have
 
 	step       = 0.1 // by which feedback moves a weight
 	maxReports = 20  // of a pattern whose keys are known
 )
 
-// Types lists the values of Pattern.Type, which are those of OSSA.
-var Types = []string{"task_completion", "error_recovery", "user_preferences", "tool_usage", "delegation_patterns"}
-
 // Pattern is something that a project has learned.
 type Pattern struct {
 	ID      string  `json:"-"`
-	Type    string  `json:"type"`
+	Type    string  `json:"type"` // one of memory.PatternTypes
 	Content string  `json:"content"`
 	Weight  float64 `json:"weight"` // 0 to 1, as of WeighedMS
 	// HalfLifeDays is after how many days half of the weight is left; 0 = it stays.
@@ -143,19 +142,19 @@ func read(r *record.Record) (p Pattern, err error) {
 
 func missing(id string) error { return fault.New(fault.NotFound, "there is no pattern %q", id) }
 
-// checkType returns an error unless t is one of Types.
+// checkType returns an error unless t is one of memory.PatternTypes.
 func checkType(t string) error {
-	if slices.Contains(Types, t) {
+	if slices.Contains(memory.PatternTypes, t) {
 		return nil
 	}
-	return fault.At(fault.Invalid, "type", "must be one of %s, not %q", strings.Join(Types, ", "), text.Clip(t, 40))
+	return fault.At(fault.Invalid, "type", "must be one of %s, not %q", strings.Join(memory.PatternTypes, ", "), text.Clip(t, 40))
 }
 
 // Settings are what a pattern says.
 type Settings struct {
 	Type, Content string
 	Weight        *float64 // nil keeps that of the pattern, or is DefaultWeight
-	HalfLifeDays  int
+	HalfLifeDays  *int     // nil is that of SetHalfLife, or DefaultHalfLife
 }
 
 // Put creates a pattern or replaces what it says. Its feedback stays.
@@ -169,12 +168,19 @@ func (s *Service) Put(ctx context.Context, project, id string, in Settings) (Pat
 		return Pattern{}, err
 	case strings.TrimSpace(content) == "":
 		return Pattern{}, fault.At(fault.Missing, "content", "is required")
-	case in.HalfLifeDays < 0 || in.HalfLifeDays > MaxHalfLifeDays:
-		return Pattern{}, fault.At(fault.Invalid, "half_life_days", "must be from 0 to %d, not %d", MaxHalfLifeDays, in.HalfLifeDays)
+	case in.HalfLifeDays != nil && (*in.HalfLifeDays < 0 || *in.HalfLifeDays > MaxHalfLifeDays):
+		return Pattern{}, fault.At(fault.Invalid, "half_life_days", "must be from 0 to %d, not %d", MaxHalfLifeDays, *in.HalfLifeDays)
 	case in.Weight != nil && !(*in.Weight >= 0 && *in.Weight <= 1):
 		return Pattern{}, fault.At(fault.Invalid, "weight", "must be from 0 to 1, not %g", *in.Weight)
 	}
 	content = s.cfg.Redact(project).Text(content)
+	halfLife, err := s.halfLife(ctx, project)
+	if err != nil {
+		return Pattern{}, err
+	}
+	if in.HalfLifeDays != nil {
+		halfLife = *in.HalfLifeDays
+	}
 	return s.change(ctx, project, id, func(p *Pattern) (bool, error) {
 		now := s.cfg.Now()
 		switch {
@@ -185,9 +191,60 @@ func (s *Service) Put(ctx context.Context, project, id string, in Settings) (Pat
 		default:
 			p.Weight = p.WeightAt(now)
 		}
-		p.WeighedMS, p.Type, p.Content, p.HalfLifeDays = now.UnixMilli(), in.Type, content, in.HalfLifeDays
+		p.WeighedMS, p.Type, p.Content, p.HalfLifeDays = now.UnixMilli(), in.Type, content, halfLife
 		return true, nil
 	})
+}
+
+// setSpace has the settings of a project's patterns: one record.
+func setSpace(project string) record.Space {
+	return record.Space{Project: project, Name: "pattern-settings"}
+}
+
+const setID = "all"
+
+// set is the body of that record.
+type set struct {
+	HalfLifeDays int `json:"half_life_days"`
+}
+
+// halfLife returns the half-life of a project's new patterns.
+func (s *Service) halfLife(ctx context.Context, project string) (int, error) {
+	r, err := s.cfg.Store.Record(ctx, setSpace(project), setID)
+	if fault.Is(err, fault.NotFound) {
+		return DefaultHalfLife, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var out set
+	if err := json.Unmarshal(r.Body, &out); err != nil {
+		return 0, fault.Wrap(fault.Internal, err, "the settings of the patterns cannot be read")
+	}
+	return out.HalfLifeDays, nil
+}
+
+// SetHalfLife sets the half-life of patterns that are stored without one, in days; 0 = none.
+func (s *Service) SetHalfLife(ctx context.Context, project string, days int) error {
+	now, err := s.halfLife(ctx, project)
+	if err != nil || now == days {
+		return err
+	}
+	body, err := json.Marshal(set{days})
+	if err != nil {
+		return err
+	}
+	_, err = s.cfg.Store.ChangeRecords(ctx, setSpace(project), []record.Change{{ID: setID, Body: body, If: record.Any}}, record.Limit{}, nil, s.cfg.Now().UnixMilli())
+	return err
+}
+
+// Best returns the weightiest patterns of some types, at most limit, whose weight is at least
+// MinWeight.
+func (s *Service) Best(ctx context.Context, project string, types []string, limit int) ([]Pattern, error) {
+	list, err := s.List(ctx, project, "")
+	now := s.cfg.Now()
+	list = slices.DeleteFunc(list, func(p Pattern) bool { return p.WeightAt(now) < MinWeight || !slices.Contains(types, p.Type) })
+	return list[:min(limit, len(list))], err
 }
 
 // The outcomes that feedback reports.

@@ -20,7 +20,7 @@ func TestWeights(t *testing.T) {
 		s := pattern.New(pattern.Config{Store: storetest.New(), Now: time.Now, Redact: func(string) *redact.Redactor { return nil }})
 		put := func(id string, weight float64, halfLife int) {
 			t.Helper()
-			in := pattern.Settings{Type: "tool_usage", Content: "Look up the order first", Weight: &weight, HalfLifeDays: halfLife}
+			in := pattern.Settings{Type: "tool_usage", Content: "Look up the order first", Weight: &weight, HalfLifeDays: &halfLife}
 			if _, err := s.Put(t.Context(), "p", id, in); err != nil {
 				t.Fatal(err)
 			}

@@ -2,10 +2,13 @@ package remember
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/pattern"
+	"github.com/heardlog/heardlog/memory/recall"
 )
 
 // Facts keeps what is known of callers.
@@ -22,39 +25,67 @@ type Facts interface {
 	Delete(ctx context.Context, project, user, id string) error
 }
 
-// Known returns what is known of a caller, for the settings of an agent that is about to be
-// joined. It returns nil if that cannot be said before the deadline, or if the settings ask for
-// nothing.
+// Known returns what is known of a caller and which patterns were learned, for the settings of an
+// agent that is about to be joined. It returns nil if that cannot be said before the deadline, or
+// if the settings ask for nothing.
 func (s *Service) Known(ctx context.Context, project string, of *memory.Settings) *memory.Known {
 	r, user := &of.Memory.Remember, of.Scope.UserID
-	if !r.Inject || user == "" {
+	personal := r.Inject && user != ""
+	if !personal && len(r.Patterns) == 0 {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, Deadline)
 	defer stop()
-	if !s.allowed(ctx, project, user) {
-		return nil
+	var k memory.Known
+	var err error
+	if personal = personal && s.allowed(ctx, project, user); personal {
+		if k, err = s.cfg.Facts.Known(ctx, project, user, r.TopK, r.BudgetTokens); err != nil {
+			s.failed(ctx, "find what is known of a caller", err)
+			return nil
+		}
 	}
-	k, err := s.cfg.Facts.Known(ctx, project, user, r.TopK, r.BudgetTokens)
-	if err != nil {
-		s.failed(ctx, "find what is known of a caller", err)
+	if len(r.Patterns) > 0 {
+		list, err := s.cfg.Patterns(ctx, project, r.Patterns, r.TopK)
+		if err != nil {
+			s.failed(ctx, "find learned patterns", err)
+			return nil
+		}
+		learned(&k, list, r.BudgetTokens)
+	} else if !personal {
 		return nil
 	}
 	return &k
 }
 
-// Introduce returns the block of what was known of an agent's caller when the call began, the same
-// bytes for the whole call. The first prompt of an agent that was joined without a caller decides.
+// patternMark begins the IDs of patterns in memory.Known.IDs.
+const patternMark = "pattern:"
+
+// learned adds patterns to what is known, best first, as long as they fit a budget in tokens.
+func learned(k *memory.Known, list []pattern.Pattern, budget int) {
+	left := budget*recall.BytesPerToken - len(k.Text)
+	for i := range list {
+		line := "- learned from earlier calls (" + list[i].Type + "): " + strings.Join(strings.Fields(list[i].Content), " ")
+		if left -= len(line) + 1; left < 0 {
+			return
+		}
+		if k.Text != "" {
+			k.Text += "\n"
+		}
+		k.Text += line
+		k.IDs = append(k.IDs, patternMark+list[i].ID)
+	}
+}
+
+// Introduce returns the block of what was known of an agent's caller, and of the patterns, when the
+// call began, the same bytes for the whole call. The first prompt of an agent for which the join
+// could not say it decides.
 func (s *Service) Introduce(ctx context.Context, a *memory.Agent) (b Block) {
 	m, user := &a.Settings.Memory, a.Settings.Scope.UserID
-	if !m.Remember.Inject || user == "" || m.Known != nil && m.Known.Text == "" {
+	if !m.Remember.Prompts() || user == "" && len(m.Remember.Patterns) == 0 || m.Known != nil && m.Known.Text == "" {
 		return b
 	}
 	ctx, stop := context.WithTimeout(ctx, Deadline)
 	defer stop()
-	if !s.allowed(ctx, a.Project, user) {
-		return b
-	}
 	known := m.Known
 	if known == nil {
 		k := s.Known(ctx, a.Project, &a.Settings)
@@ -71,7 +102,8 @@ func (s *Service) Introduce(ctx context.Context, a *memory.Agent) (b Block) {
 		}
 		known = &kept
 	}
-	if known.Text == "" {
+	ofCaller := func(id string) bool { return !strings.HasPrefix(id, patternMark) }
+	if known.Text == "" || slices.ContainsFunc(known.IDs, ofCaller) && !s.allowed(ctx, a.Project, user) {
 		return b
 	}
 	b.Text, b.IDs = fence(s.nonce(a), strings.Split(known.Text, "\n")), known.IDs

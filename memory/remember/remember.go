@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/record"
 )
@@ -44,6 +45,8 @@ type Calls interface {
 type Config struct {
 	Calls Calls
 	Facts Facts
+	// Patterns returns the weightiest learned patterns of some types.
+	Patterns func(ctx context.Context, project string, types []string, limit int) ([]pattern.Pattern, error)
 	// Records keeps what callers have been told would be erased.
 	Records record.Store
 	// Heard reports whether an agent's answer, by its place in the ledger, counts and was heard to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,13 +34,16 @@ func TestDecode(t *testing.T) {
 		{raw: `{"inject":false,"top_k":20,"budget_tokens":50}`, want: memory.Remember{Recall: "off", TopK: 20, BudgetTokens: 50, Position: "user"}},
 		{raw: `true`, err: `remember: must be an object or "off"`},
 		{raw: `"on"`, err: `must be an object or "off"`},
-		{raw: `{"recal":"auto"}`, err: `has no field "recal"; it may have budget_tokens, extract, extraction_model, inject, position, recall, tools, top_k`},
+		{raw: `{"recal":"auto"}`, err: `has no field "recal"; it may have budget_tokens, extract, extraction_model, inject, patterns, position, recall, tools, top_k`},
 		{raw: `{"recall":"sometimes"}`, err: `remember.recall: must be one of off, auto, always, not "sometimes"`},
 		{raw: `{"recall":1}`, err: "remember.recall: must be a string"},
 		{raw: `{"inject":"yes"}`, err: "remember.inject: must be true or false"},
 		{raw: `{"top_k":0}`, err: "remember.top_k: must be from 1 to 20, not 0"},
 		{raw: `{"top_k":1.5}`, err: "remember.top_k: must be a whole number"},
 		{raw: `{"budget_tokens":4001}`, err: "remember.budget_tokens: must be from 50 to 4000, not 4001"},
+		{raw: `{"patterns":["tool_usage"]}`, base: base, want: memory.Remember{Inject: true, Recall: "auto", TopK: 3, BudgetTokens: 100, Position: "system", Patterns: []string{"tool_usage"}}},
+		{raw: `{"patterns":["tool_usage","all"]}`, err: `remember.patterns[1]: must be one of task_completion, error_recovery, user_preferences, tool_usage, delegation_patterns, not "all"`},
+		{raw: `{"patterns":true}`, err: "remember.patterns: must be a list of strings"},
 		{raw: `{"position":"tool"}`, err: "remember.position: must be one of user, system"},
 	} {
 		got, err := remember.Decode("remember", json.RawMessage(tt.raw), tt.base)
@@ -48,11 +52,11 @@ func TestDecode(t *testing.T) {
 			if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: %v, want %s", tt.raw, err, tt.err)
 			}
-		case err != nil || got != tt.want:
+		case err != nil || !reflect.DeepEqual(got, tt.want):
 			t.Errorf("%s: %+v, %v, want %+v", tt.raw, got, err, tt.want)
 		}
 	}
-	if got, err := remember.ParseSetting("off"); err != nil || got != (memory.Remember{}) {
+	if got, err := remember.ParseSetting("off"); err != nil || !reflect.DeepEqual(got, memory.Remember{}) {
 		t.Errorf("off: %+v, %v", got, err)
 	}
 }

@@ -2,6 +2,7 @@ package remember
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -26,11 +27,6 @@ const (
 	maxModel  = 256 // bytes of extraction_model
 )
 
-// defaults are the settings that an empty object means.
-func defaults() memory.Remember {
-	return memory.Remember{Inject: true, Recall: memory.RecallOff, TopK: 5, BudgetTokens: 400, Position: PositionUser}
-}
-
 // Decode reads settings: a JSON object, whose absent and null fields are those of base, or the
 // string "off" for none. A zero base means the defaults. field is the path of the value. It returns
 // fault.Invalid for unknown fields, wrong types and values out of limits.
@@ -46,13 +42,14 @@ func Decode(field string, raw json.RawMessage, base memory.Remember) (memory.Rem
 		return memory.Remember{}, fault.At(fault.Invalid, field, `must be an object or "off"`)
 	}
 	out := base
-	if out == (memory.Remember{}) {
-		out = defaults()
+	if out.Position == "" {
+		out = memory.DefaultRemember()
 	}
 	targets := map[string]target{
 		"inject": {&out.Inject, "true or false"}, "recall": {&out.Recall, "a string"}, "position": {&out.Position, "a string"},
 		"extract": {&out.Extract, "true or false"}, "tools": {&out.Tools, "true or false"}, "extraction_model": {&out.ExtractionModel, "a string"},
-		"top_k": {&out.TopK, "a whole number"}, "budget_tokens": {&out.BudgetTokens, "a whole number"},
+		"patterns": {&out.Patterns, "a list of strings"},
+		"top_k":    {&out.TopK, "a whole number"}, "budget_tokens": {&out.BudgetTokens, "a whole number"},
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		to, ok := targets[name]
@@ -90,6 +87,11 @@ func check(field string, r *memory.Remember) error {
 	} {
 		if !slices.Contains(f.allowed, f.value) {
 			return fault.At(fault.Invalid, field+"."+f.name, "must be one of %s, not %s", strings.Join(f.allowed, ", "), strconv.Quote(text.Clip(f.value, 40)))
+		}
+	}
+	for i, p := range r.Patterns {
+		if !slices.Contains(memory.PatternTypes, p) {
+			return fault.At(fault.Invalid, fmt.Sprintf("%s.patterns[%d]", field, i), "must be one of %s, not %q", strings.Join(memory.PatternTypes, ", "), text.Clip(p, 40))
 		}
 	}
 	if n := len(r.ExtractionModel); n > maxModel {
