@@ -146,3 +146,29 @@ func TestPagePictures(t *testing.T) {
 		b.picture(name)
 	}
 }
+
+// TestPageAccessible checks every view in light and dark and on a phone, and that the keyboard
+// reaches everything that can be clicked.
+func TestPageAccessible(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	id := trainCall(t, s)
+	views := map[string]string{
+		"/": "which one?", "/calls/" + id + "?turn=3": "What the model was given", "/overview": "Barge-in rate",
+		"/callers": "Callers", "/webhooks": "Deliveries", "/playground": "Barge in",
+	}
+	for name, setup := range map[string][]step{"light": nil, "dark": {dark}, "phone": {chromedp.EmulateViewport(390, 844)}} {
+		b := openTab(t, s.url+"/", setup...)
+		for path, text := range views {
+			b.do(chromedp.Navigate(s.url + path))
+			b.shows("main", text)
+			b.accessible()
+			if value[bool](b, `document.documentElement.scrollWidth > innerWidth`) {
+				t.Errorf("%s, %s: the page is wider than the window", path, name)
+			}
+			if out := value[[]string](b, `[...document.querySelectorAll("a, button:enabled, input:enabled, select, summary, [role=button]")].filter(e => e.tabIndex < 0).map(e => e.outerHTML)`); len(out) > 0 {
+				t.Errorf("%s, %s: the keyboard does not reach %q", path, name, out)
+			}
+		}
+	}
+}
