@@ -1,12 +1,11 @@
 package turn
 
 import (
-	"bytes"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/heardlog/heardlog/internal/secret"
-	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -34,58 +33,28 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 		return
 	}
 	t := &memory.Told{Base: p.turn.Agent.Settings.Memory.BaseSeq, Resent: p.reconciles(), Policy: p.limits()}
-	seqs, recent, hide := p.told, p.turn.Recent(), q.hide
+	seqs, ledger, hide := p.told, p.turn.Ledger(), q.hide
 	p.told = nil
 	done := make(chan *memory.Told, 1)
 	q.answer.relay.Mu.Lock()
 	q.answer.told = done
 	q.answer.relay.Mu.Unlock()
 	go func() { // settle waits for it
-		var last *memory.Message
-		bySeq := make(map[int64]*memory.Message, len(recent))
-		for i := range recent {
-			m := &recent[i]
-			if bySeq[m.Seq] = m; m.Told() != nil {
-				last = m
-			}
-		}
-		said := make([]*memory.Message, 0, len(seqs))
-		for _, seq := range seqs {
-			if m := bySeq[seq]; m != nil {
-				redacted := m.Redacted(hide)
-				said = append(said, &redacted)
-			}
-		}
 		body := call.Body
 		if hide != nil {
 			body = hide.JSON(body)
+			for i, m := range ledger {
+				redacted := m.Redacted(hide)
+				ledger[i] = &redacted
+			}
 		}
-		address, _, _ := strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
-		t.URL = address
-		if mayHoldSecret(body, call) {
-			body = call.Secrets().Scrub(body)
-		}
-		if !t.Record(body, said, last) {
+		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
+		secrets := sync.OnceValue(call.Secrets)
+		if !t.Record(body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) }) {
 			t = nil
 		}
 		done <- t
 	}()
-}
-
-// mayHoldSecret reports whether a body may have secrets of its call. To remove them takes longer
-// than all else about a record, and few bodies have any.
-func mayHoldSecret(body []byte, call *llmadapter.Call) bool {
-	if len(call.Hidden) > 0 {
-		return true
-	}
-	list := append(secret.InURL(call.URL), call.APIKey)
-	for _, v := range call.Headers {
-		list = append(list, v)
-	}
-	return slices.ContainsFunc(list, func(s string) bool {
-		quoted := text.AppendJSON(nil, s)
-		return s != "" && bytes.Contains(body, quoted[1:len(quoted)-1])
-	})
 }
 
 // limits returns the limits of the conversation's context.

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -31,7 +32,7 @@ type Told struct {
 type ToldMessage struct {
 	JSON    json.RawMessage
 	Seqs    []int64 // of the messages of the ledger in it
-	Changed bool    // the ledger no longer has the text that was told
+	Changed bool    // the ledger may no longer have the text that was told
 }
 
 // LeftOut is a message of the ledger that the LLM was not given.
@@ -65,27 +66,25 @@ func (s *Service) Told(ctx context.Context, project, id string, turn int64) ([]T
 // toldFor returns what the LLM was given for an answer.
 func (s *Service) toldFor(ctx context.Context, project, id string, answer memory.Message) (Told, error) {
 	const page = 1000
-	needs := append(answer.Told().Needs(), max(1, answer.Seq-leftOutWithin))
-	slices.Sort(needs)
+	needs := append(answer.Told().Needs(), memory.Span{From: max(1, answer.Seq-leftOutWithin), To: answer.Seq})
+	slices.SortFunc(needs, func(a, b memory.Span) int { return cmp.Compare(a.From, b.From) })
 	found := map[int64]*memory.Message{}
-	for read := int64(0); len(needs) > 0; needs = needs[1:] {
-		if needs[0] <= read {
-			continue
-		}
-		msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: needs[0] - 1, Limit: page})
-		if err != nil {
-			return Told{}, err
-		}
-		for i := range msgs {
-			found[msgs[i].Seq], read = &msgs[i], msgs[i].Seq
-		}
-		if len(msgs) < page { // that was the end
-			break
+	read, whole := int64(0), false // up to which message the ledger was read, and whether that is all
+	for _, need := range needs {
+		for read = max(read, need.From-1); read < need.To && !whole; {
+			msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: read, Limit: page})
+			if err != nil {
+				return Told{}, err
+			}
+			for i := range msgs {
+				found[msgs[i].Seq], read = &msgs[i], msgs[i].Seq
+			}
+			whole = len(msgs) < page
 		}
 	}
 	t := Told{Answer: answer}
 	var said []memory.ToldPart
-	t.Body, said, t.Exact = answer.Told().Body(func(seq int64) *memory.Message { return found[seq] })
+	t.Body, said, t.Exact = answer.Told().Body(found)
 	t.Messages = messagesOf(t.Body, said)
 	for _, p := range said {
 		delete(found, p.Seq)

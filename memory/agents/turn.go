@@ -137,6 +137,17 @@ type Turn struct {
 // states. It is for correcting a client's own list. Each call makes a new list.
 func (t *Turn) Recent() []memory.Message { return slices.Concat(t.stored, t.added) }
 
+// Ledger returns the messages of Recent themselves, which must not be changed.
+func (t *Turn) Ledger() []*memory.Message {
+	out := make([]*memory.Message, 0, len(t.stored)+len(t.added))
+	for _, list := range [][]memory.Message{t.stored, t.added} {
+		for i := range list {
+			out = append(out, &list[i])
+		}
+	}
+	return out
+}
+
 // Added returns the messages that this call brought.
 func (t *Turn) Added() []memory.Message { return t.added }
 

@@ -430,12 +430,12 @@ func dropTold(view memory.AgentView, c *memory.Change) error {
 	if err != nil {
 		return err
 	}
-	gone := make(map[int64]bool, len(c.Replace))
-	for i := range c.Replace {
-		gone[c.Replace[i].Seq] = true
+	removed := c.Replace
+	gone := func(s memory.Span) bool {
+		return slices.ContainsFunc(removed, func(m memory.Message) bool { return s.From <= m.Seq && m.Seq <= s.To })
 	}
 	for _, m := range list {
-		if t := m.Told(); t != nil && !gone[m.Seq] && slices.ContainsFunc(t.Needs(), func(seq int64) bool { return gone[seq] }) {
+		if t := m.Told(); t != nil && !gone(memory.Span{From: m.Seq, To: m.Seq}) && slices.ContainsFunc(t.Needs(), gone) {
 			m.DropTold()
 			m.Rev = h.Rev + 1
 			c.Replace = append(c.Replace, m)

@@ -205,7 +205,7 @@ func fullMessage(seq, rev int64) memory.Message {
 			InterruptMSFrom: memory.AudioMS, InterruptByFrom: memory.VendorText, UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
 			Told: &memory.Told{
 				Base: 2, Resent: true, Policy: memory.Limits{Strategy: "summarize", MaxMessages: 5, MaxTokens: 900}, URL: "https://llm.example/v1",
-				Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Sum: "00ff",
+				Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Rev: 3, Sum: 255,
 				Texts: []memory.ToldText{{Text: "{\"messages\":[\u2028é"}, {Of: 1, At: 2, Sum: 1<<32 - 1}}, Parts: []int64{0, -1, 1, 17, 65535, 1},
 			}, WithThoughts: "<think>Hm.</think>Hi.",
 			Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic",
