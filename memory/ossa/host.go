@@ -137,8 +137,8 @@ func (h *host) longTerm(r *Report) {
 		if history["indexing"] == false {
 			h.note("long_term.conversation_history.indexing", "every call of a caller can be found by recall, unless the caller's consent says otherwise")
 		}
-		if _, ok := given["summarization"]; !ok { // it costs calls of an LLM
-			r.History.Summarization = false
+		if _, ok := given["summarization"]; ok && history["summarization"] == true {
+			h.note("long_term.conversation_history.summarization", "a call is summarized while it runs, by truncation_strategy: summarize, or when the next call takes over its summary")
 		}
 	}
 	if h.wants("long_term.learned_patterns") {
