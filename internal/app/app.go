@@ -22,6 +22,7 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/summary"
@@ -79,6 +80,7 @@ type App struct {
 	remember  *remember.Service
 	callers   *caller.Service
 	extractor *remember.Extractor
+	backups   *backup.Schedule // nil for none
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // for calls to LLMs
@@ -151,6 +153,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	if err := a.newKV(ctx, reg); err != nil {
+		return nil, err
+	}
+	if a.backups, err = a.newBackups(reg); err != nil {
 		return nil, err
 	}
 	if a.provider != nil {
@@ -379,6 +384,9 @@ func (a *App) Run(ctx context.Context) error {
 		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)
 	})
+	if a.backups != nil {
+		run("backups", func() error { return a.backups.Run(failed) })
+	}
 	run("quotas", func() error { return a.quota.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })

@@ -179,6 +179,7 @@ func ossaCases() map[string]ossaCase {
 		},
 		"lifecycle: backup": func(p *ossaPage) {
 			p.listed(`lifecycle: {backup: {interval_hours: 1}}`, "lifecycle.backup")
+			p.listed(`lifecycle: {backup: {destination: /x}}`, "lifecycle.backup") // TestScheduledBackup runs one
 		},
 		"lifecycle: compaction": func(p *ossaPage) {
 			p.listed(`lifecycle: {compaction: {threshold_percent: 20}}`, "lifecycle.compaction")

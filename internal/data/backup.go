@@ -2,47 +2,16 @@ package data
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"regexp"
-	"slices"
 	"time"
 
-	"filippo.io/age"
-
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/depot"
-	"github.com/heardlog/heardlog/memory/export"
 )
 
-// Names of backups sort by the time of their start.
-const (
-	nameTime  = "20060102T150405.000Z"
-	packedEnd = ".jsonl.zst"
-	ageEnd    = ".age"
-)
-
-// backupName is the form of a name: label, time, and whether it is encrypted. Only files with such
-// names are ever removed.
-var (
-	backupName = regexp.MustCompile(`^([a-z0-9][a-z0-9-]*)-(\d{8}T\d{6}\.\d{3}Z)\.jsonl\.zst(\.age)?$`)
-	labelForm  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
-)
-
-// backupsOf returns the names of the backups of a label, oldest first.
-func backupsOf(ctx context.Context, d depot.Depot, label string) ([]string, error) {
-	names, err := d.List(ctx, label+"-")
-	return slices.DeleteFunc(names, func(name string) bool { return !isBackup(name, label) }), err
-}
-
-// isBackup reports whether a name is that of a backup with the label.
-func isBackup(name, label string) bool {
-	m := backupName.FindStringSubmatch(name)
-	return m != nil && m[1] == label
-}
+var labelForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
 type backupCommand struct {
 	StoreFlag
@@ -91,103 +60,31 @@ func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	w := backupWriter{e: e, to: to, from: from, where: where, secrets: !b.NoSecrets}
-	name := b.Label + "-" + time.Now().UTC().Format(nameTime) + packedEnd
-	if len(to) > 0 {
-		name += ageEnd
-	}
-	last, size, err := w.write(ctx, name)
+	show, end := progress(e, "backup")
+	w := backup.Writer{To: to, From: from, Where: where, Secrets: !b.NoSecrets, Show: show}
+	name := backup.Name(b.Label, time.Now(), len(to) > 0)
+	last, size, err := w.Write(ctx, name)
+	end()
 	if err != nil {
 		return fmt.Errorf("%s: %w; no backup was made", where, err)
 	}
 	fmt.Fprintf(e.Stderr, "backed up %s: %s\n", storeName(c), last.Counts)
 	fmt.Fprintf(e.Stdout, "%s/%s %s sha256:%s\n", where, name, bytesText(size), last.SHA256)
-	if len(to) == 0 && w.secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
+	if len(to) == 0 && w.Secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
 		fmt.Fprintln(e.Stderr, "it holds secrets in clear: guard it as you guard keys, or use --recipient")
 	}
 	if b.Keep == 0 {
 		return nil
 	}
-	if err := removeOld(ctx, e, where, b.Label, name, b.Keep); err != nil {
+	removed, parts, err := backup.RemoveOld(ctx, where, b.Label, name, b.Keep)
+	for _, old := range removed {
+		fmt.Fprintf(e.Stderr, "removed %s\n", old)
+	}
+	if parts > 0 {
+		fmt.Fprintf(e.Stderr, "removed %d parts of interrupted backups\n", parts)
+	}
+	if err != nil {
 		return fmt.Errorf("the backup was made, but older ones could not be removed: %w", err)
 	}
 	return nil
-}
-
-// backupWriter writes one backup.
-type backupWriter struct {
-	e       Env
-	to      []age.Recipient
-	from    source
-	where   depot.Depot
-	secrets bool
-}
-
-// counter counts and hashes the bytes that are written through it.
-type counter struct {
-	w    io.Writer
-	n    int64
-	hash hash.Hash
-}
-
-func (c *counter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	c.hash.Write(b[:n])
-	return n, err
-}
-
-// write writes the file and reads it back. It returns the end of the export and the file's size.
-func (b *backupWriter) write(ctx context.Context, name string) (last export.End, size int64, err error) {
-	show, end := progress(b.e, "backup")
-	sent := &counter{hash: sha256.New()}
-	err = b.where.Put(ctx, name, func(w io.Writer) error {
-		sent.w = w
-		return pack(sent, b.to, func(w io.Writer) error {
-			var err error
-			last, err = export.Write(ctx, w, b.from, export.Scope{}, b.secrets, show)
-			return err
-		})
-	})
-	end()
-	if err != nil {
-		return last, 0, err
-	}
-	r, err := b.where.Open(ctx, name)
-	if err != nil {
-		return last, 0, err
-	}
-	back := &counter{w: io.Discard, hash: sha256.New()}
-	_, err = io.Copy(back, contextReader{ctx, r})
-	_ = r.Close()
-	if err == nil && (back.n != sent.n || hex.EncodeToString(back.hash.Sum(nil)) != hex.EncodeToString(sent.hash.Sum(nil))) {
-		err = errors.New("what was read back differs from what was written: check the disk, or the bucket's server")
-	}
-	if err != nil {
-		return last, 0, errors.Join(err, b.where.Remove(context.WithoutCancel(ctx), name))
-	}
-	return last, sent.n, nil
-}
-
-// removeOld removes the oldest backups of a label and the parts of interrupted ones. It never
-// removes the backup just made, even if the clock was set back.
-func removeOld(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
-	names, err := backupsOf(ctx, where, label)
-	if err != nil {
-		return err
-	}
-	for _, name := range names[:max(0, len(names)-keep)] {
-		if name == made {
-			continue
-		}
-		if err := where.Remove(ctx, name); err != nil {
-			return err
-		}
-		fmt.Fprintf(e.Stderr, "removed %s\n", name)
-	}
-	n, err := where.Sweep(ctx, func(name string) bool { return isBackup(name, label) })
-	if n > 0 {
-		fmt.Fprintf(e.Stderr, "removed %d parts of interrupted backups\n", n)
-	}
-	return err
 }

@@ -1,9 +1,7 @@
 package data
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,79 +9,16 @@ import (
 	"strings"
 
 	"filippo.io/age"
-	"github.com/klauspost/compress/zstd"
+
+	"github.com/heardlog/heardlog/internal/backup"
 )
 
-// A stored export is compressed with zstd and then, if wanted, encrypted with age. Its first bytes
-// tell the forms apart.
-
 const (
-	ageMagic  = "age-encryption.org/"
-	zstdMagic = "\x28\xb5\x2f\xfd"
-	// maxWindow limits the memory of decompression; files written here need 8 MiB.
-	maxWindow = 64 << 20
 	// maxPassphrase limits files with passphrases and keys.
 	maxPassphrase = 1 << 20
 	// maxWork limits the work that a file may demand for a passphrase: about 15 s.
 	maxWork = 22
 )
-
-// pack compresses the output of write and, if there are recipients, encrypts it.
-func pack(w io.Writer, to []age.Recipient, write func(io.Writer) error) error {
-	out := w
-	var sealed io.WriteCloser
-	if len(to) > 0 {
-		var err error
-		if sealed, err = age.Encrypt(w, to...); err != nil {
-			return err
-		}
-		out = sealed
-	}
-	z, err := zstd.NewWriter(out)
-	if err != nil {
-		return err
-	}
-	b := bufio.NewWriterSize(z, 1<<20)
-	err = write(b)
-	if err == nil {
-		err = b.Flush()
-	}
-	if err != nil {
-		z.Reset(io.Discard) // so that a failed file gets no valid end
-	}
-	err = errors.Join(err, z.Close())
-	if sealed != nil && err == nil {
-		err = sealed.Close()
-	}
-	return err
-}
-
-// unpack reads the output of pack, or plain lines. The caller closes the result.
-func unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
-	in := bufio.NewReaderSize(r, 1<<20)
-	is := func(magic string) bool {
-		b, _ := in.Peek(len(magic))
-		return bytes.Equal(b, []byte(magic))
-	}
-	if is(ageMagic) {
-		if len(with) == 0 {
-			return nil, errors.New("it is encrypted: --identity or --passphrase-file is required")
-		}
-		plain, err := age.Decrypt(in, with...)
-		if err != nil {
-			return nil, fmt.Errorf("it cannot be decrypted: %w", err)
-		}
-		in = bufio.NewReaderSize(plain, 1<<16)
-	}
-	if !is(zstdMagic) {
-		return io.NopCloser(in), nil
-	}
-	z, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
-	if err != nil {
-		return nil, err
-	}
-	return z.IOReadCloser(), nil
-}
 
 // readSecretFile returns the content of a small file.
 func readSecretFile(name string) ([]byte, error) {
@@ -168,44 +103,7 @@ func identities(files []string, passFile string) (out []age.Identity, err error)
 			return nil, err
 		}
 		i.SetMaxWorkFactor(maxWork)
-		out = append(out, &cachedIdentity{Identity: i})
+		out = append(out, &backup.CachedIdentity{Identity: i})
 	}
 	return out, nil
-}
-
-// cachedIdentity caches the key of a file: deriving it from a passphrase takes a second, and a file
-// is read three times.
-type cachedIdentity struct {
-	age.Identity
-	file string
-	key  []byte
-}
-
-// Unwrap returns the key of a file.
-func (r *cachedIdentity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
-	var file strings.Builder
-	for _, s := range stanzas {
-		fmt.Fprintf(&file, "%s %q %x\n", s.Type, s.Args, s.Body)
-	}
-	if r.key != nil && r.file == file.String() {
-		return bytes.Clone(r.key), nil
-	}
-	key, err := r.Identity.Unwrap(stanzas)
-	if err == nil {
-		r.file, r.key = file.String(), bytes.Clone(key)
-	}
-	return key, err
-}
-
-// contextReader is a reader that fails when its context ends.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (s contextReader) Read(b []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return s.r.Read(b)
 }

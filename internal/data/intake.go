@@ -12,6 +12,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/memory/export"
 )
 
@@ -42,7 +43,7 @@ func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err e
 		}
 		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
 			in := &intake{file: f}
-			if _, _, err := export.Check(ctx, contextReader{ctx, f}); err != nil {
+			if _, _, err := export.Check(ctx, backup.ContextReader{Ctx: ctx, R: f}); err != nil {
 				return nil, errors.Join(fmt.Errorf("%s: %w; nothing was imported", name, err), in.Close())
 			}
 			return in, nil
@@ -67,8 +68,8 @@ func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err e
 	if os.Remove(f.Name()) != nil { // not every system removes open files
 		in.left = f.Name()
 	}
-	err = pack(f, []age.Recipient{key.Recipient()}, func(w io.Writer) error {
-		_, _, err := export.Check(ctx, io.TeeReader(contextReader{ctx, from}, w))
+	err = backup.Pack(f, []age.Recipient{key.Recipient()}, func(w io.Writer) error {
+		_, _, err := export.Check(ctx, io.TeeReader(backup.ContextReader{Ctx: ctx, R: from}, w))
 		return err
 	})
 	if err != nil {
@@ -83,12 +84,12 @@ func (in *intake) open(ctx context.Context) (io.Reader, error) {
 		return nil, err
 	}
 	if in.with == nil {
-		return bufio.NewReader(contextReader{ctx, in.file}), nil
+		return bufio.NewReader(backup.ContextReader{Ctx: ctx, R: in.file}), nil
 	}
 	if in.last != nil {
 		_ = in.last.Close()
 	}
-	lines, err := unpack(contextReader{ctx, in.file}, in.with)
+	lines, err := backup.Unpack(backup.ContextReader{Ctx: ctx, R: in.file}, in.with)
 	in.last = lines
 	return lines, err
 }

@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/depot"
 	"github.com/heardlog/heardlog/memory/export"
 )
@@ -115,16 +116,11 @@ func (m *migration) spoolIn(folder string) error {
 	}
 	m.kept = kept{e: m.e, from: from, name: name}
 	if key := m.source.SecretKey.Reveal(); key != "" {
-		r, err := age.NewScryptRecipient(key)
+		r, i, err := backup.ForKey(key)
 		if err != nil {
 			return err
 		}
-		r.SetWorkFactor(12) // the key is long and cannot be guessed
-		i, err := age.NewScryptIdentity(key)
-		if err != nil {
-			return err
-		}
-		m.to, m.kept.with = []age.Recipient{r}, []age.Identity{&cachedIdentity{Identity: i}}
+		m.to, m.kept.with = []age.Recipient{r}, []age.Identity{i}
 	}
 	return nil
 }
@@ -173,7 +169,7 @@ func (m *migration) copy(ctx context.Context) (err error) {
 	show, end := progress(m.e, "read "+storeName(m.source))
 	defer end()
 	return depot.WriteFile(m.path, func(w io.Writer) error {
-		return pack(w, m.to, func(w io.Writer) error {
+		return backup.Pack(w, m.to, func(w io.Writer) error {
 			_, err := export.Write(ctx, w, from, export.Scope{}, true, show)
 			return err
 		})

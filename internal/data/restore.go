@@ -10,6 +10,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/depot"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
@@ -42,6 +43,13 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 	c, err := loadStore(e, r.Store)
 	if err != nil {
 		return err
+	}
+	if key := c.SecretKey.Reveal(); key != "" && len(with) == 0 { // as for a backup on a schedule
+		_, own, err := backup.ForKey(key)
+		if err != nil {
+			return err
+		}
+		with = append(with, own)
 	}
 	b, err := findBackup(ctx, e, r.Backup, r.Label, with)
 	if err != nil {
@@ -91,7 +99,7 @@ func findBackup(ctx context.Context, e Env, at, label string, with []age.Identit
 		}
 		folder = st.IsDir()
 	} else {
-		folder = !backupName.MatchString(name)
+		folder = !backup.IsName(name)
 	}
 	if !folder {
 		from, err := depot.Open(where, e.Getenv)
@@ -101,7 +109,7 @@ func findBackup(ctx context.Context, e Env, at, label string, with []age.Identit
 	if err != nil {
 		return nil, err
 	}
-	names, err := backupsOf(ctx, from, label)
+	names, err := backup.List(ctx, from, label)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +125,7 @@ func (b *kept) open(ctx context.Context) (io.Reader, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	lines, err := unpack(contextReader{ctx, file}, b.with)
+	lines, err := backup.Unpack(backup.ContextReader{Ctx: ctx, R: file}, b.with)
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}

@@ -220,10 +220,13 @@ func (h *host) providerInterface() {
 func (h *host) lifecycle() {
 	for _, s := range []struct{ name, why string }{
 		{"garbage_collection", "expired values are erased within minutes, and limits refuse what is too much"},
-		{"backup", "the operator runs heardlog backup"},
+		{"backup", "backups are the operator's: HEARDLOG_MEMORY_MODEL with a destination, or heardlog backup"},
 		{"compaction", "the store compacts itself"},
 		{"migration", "the operator runs heardlog migrate"},
 	} {
+		if s.name == "backup" && h.Connects && h.Store != "memory" && h.text("lifecycle.backup.destination") != "" {
+			continue
+		}
 		if h.wants("lifecycle." + s.name) {
 			h.note("lifecycle."+s.name, "has no effect: %s", s.why)
 		}

@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/heardlog/heardlog/internal/backup"
+	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// newBackups returns the backups of the operator's memory model, nil if it wants none.
+func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
+	if a.models.Default == nil || a.cfg.InMemory() {
+		return nil, nil
+	}
+	var want struct {
+		Enabled       bool   `json:"enabled"`
+		IntervalHours int    `json:"interval_hours"`
+		Retention     int    `json:"retention_count"`
+		Destination   string `json:"destination"`
+		Encryption    bool   `json:"encryption"`
+	}
+	lifecycle, _ := a.models.Default.Report.Effective["lifecycle"].(map[string]any)
+	b, err := json.Marshal(lifecycle["backup"])
+	if err == nil {
+		err = json.Unmarshal(b, &want)
+	}
+	if err != nil || !want.Enabled || want.Destination == "" {
+		return nil, err
+	}
+	if depot.IsURL(want.Destination) && want.Destination[:5] != "s3://" {
+		return nil, fmt.Errorf("HEARDLOG_MEMORY_MODEL: lifecycle.backup.destination: must be a folder or s3://bucket/prefix")
+	}
+	count := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_backups_total", Help: "Backups of the schedule in HEARDLOG_MEMORY_MODEL, by result: ok or error.",
+	}, []string{"result"})
+	s := &backup.Schedule{
+		Place: want.Destination, Getenv: os.Getenv, Every: time.Duration(want.IntervalHours) * time.Hour, Keep: want.Retention,
+		Encrypt: want.Encryption, Key: a.cfg.SecretKey.Reveal(), Now: a.now, Open: a.openReader,
+		Alone: func(_ context.Context, f func() error) error { return f() },
+		Done: func(name string, size int64, err error) {
+			if err != nil {
+				count.WithLabelValues("error").Inc()
+				a.log.Error().Err(err).Msg("the scheduled backup failed; it is tried again within minutes")
+				return
+			}
+			count.WithLabelValues("ok").Inc()
+			a.log.Info().Str("name", name).Int64("bytes", size).Msg("backed up")
+		},
+	}
+	if shared, ok := a.store.(interface {
+		Alone(ctx context.Context, f func() error) error
+	}); ok {
+		s.Alone = shared.Alone
+	}
+	return s, nil
+}
+
+// openReader opens the store for a backup, beside this server.
+func (a *App) openReader(ctx context.Context) (backup.Source, error) {
+	key := []byte(a.cfg.SecretKey.Reveal())
+	if a.cfg.StoreURL != "" {
+		return postgres.OpenReader(ctx, postgres.Options{URL: a.cfg.StoreURL.Reveal(), SealKey: key})
+	}
+	return sqlite.OpenReader(sqlite.Options{Path: a.cfg.StorePath, SealKey: key})
+}
