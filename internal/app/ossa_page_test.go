@@ -108,11 +108,13 @@ func ossaCases() map[string]ossaCase {
 			p.listed(`long_term: {connection: {endpoint: x}}`, "long_term.connection")
 		},
 		"long_term: knowledge_base": func(p *ossaPage) {
-			p.listed(`long_term: {knowledge_base: {max_entries: 1000}}`, "long_term.knowledge_base")
+			p.runs(`long_term: {knowledge_base: {enabled: true}}`)
 		},
-		"long_term: knowledge_base.schema other than json_schema": func(p *ossaPage) {
+		"long_term: knowledge_base.schema, versioning, max_entries": func(p *ossaPage) {
+			p.runs(`long_term: {knowledge_base: {schema: json_schema, versioning: true, max_entries: 1000}}`, `long_term: {knowledge_base: {schema: custom}}`)
+		},
+		"long_term: knowledge_base.schema: rdf": func(p *ossaPage) {
 			p.refused(`long_term: {knowledge_base: {schema: rdf}}`, "long_term.knowledge_base.schema", "rdf", "json_schema")
-			p.refused(`long_term: {knowledge_base: {schema: custom}}`, "long_term.knowledge_base.schema", "custom")
 		},
 		"long_term: vector_store.index_type: flat": func(p *ossaPage) {
 			p.runs(`long_term: {vector_store: {index_type: flat}}`)
@@ -129,8 +131,14 @@ func ossaCases() map[string]ossaCase {
 				p.listed(`long_term: {vector_store: {`+field+`}}`, "long_term.vector_store."+name)
 			}
 		},
-		"long_term: learned_patterns": func(p *ossaPage) {
-			p.listed(`long_term: {learned_patterns: {decay_enabled: true}}`, "long_term.learned_patterns")
+		"long_term: learned_patterns.pattern_types": func(p *ossaPage) {
+			p.runs(`long_term: {learned_patterns: {pattern_types: [tool_usage, delegation_patterns]}}`)
+		},
+		"long_term: learned_patterns.decay_enabled, decay_half_life_days": func(p *ossaPage) {
+			p.runs(`long_term: {learned_patterns: {decay_enabled: false}}`, `long_term: {learned_patterns: {decay_half_life_days: 7}}`)
+		},
+		"long_term: learned_patterns.feedback_integration: false": func(p *ossaPage) {
+			p.listed(`long_term: {learned_patterns: {feedback_integration: false}}`, "long_term.learned_patterns.feedback_integration")
 		},
 		"long_term: agent_state": func(p *ossaPage) {
 			const written = `{"checkpoint_interval_seconds":20,"max_checkpoints":2,"compression":false}`
