@@ -155,7 +155,7 @@ func ossaCases() map[string]ossaCase {
 		},
 		"long_term: conversation_history.retention_days": func(p *ossaPage) {
 			got := p.settings(`long_term: {enabled: true, conversation_history: {retention_days: 7}}`)
-			if !strings.Contains(string(got.Settings.History), `"retention_days":7`) { // TestRetentionOfModel erases
+			if !strings.Contains(string(got.Settings.History), `"retention_days":7`) { // retention.TestKeeper
 				p.t.Errorf("%+v", got)
 			}
 		},
