@@ -385,6 +385,8 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 	whole, failure := out, a.Failure
 	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
+		// The next decision sees the answer in the ledger, even before the flight has landed.
+		t.flight.ended.Store(true)
 		// This includes an agent that has ended: its ledger must have what was said.
 		out.Rev = h.Rev + 1
 		if out.Seq = t.AnswerSeq; out.Seq == 0 {

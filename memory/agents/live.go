@@ -53,6 +53,7 @@ type liveAgent struct {
 type flight struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is decided
+	ended atomic.Bool  // the answer is in the ledger
 	phase atomic.Int32
 	began int64 // Unix ms
 	cut   func(error)
@@ -339,7 +340,7 @@ func (r *registry) answering(k agentKey, turn int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.flights {
-		if f.turn.Load() == turn {
+		if f.turn.Load() == turn && !f.ended.Load() {
 			return true
 		}
 	}
