@@ -178,15 +178,7 @@ func cut(out []draft, document, heading string, lines []string, from, to int) []
 		}
 		if long := lines[from]; len(long) > MaxPiece {
 			for len(long) > 0 {
-				n := min(len(long), MaxPiece)
-				if n < len(long) {
-					if space := strings.LastIndexAny(long[:n], " \t"); space > 0 {
-						n = space + 1
-					}
-					for n > 1 && !utf8.RuneStart(long[n]) {
-						n--
-					}
-				}
+				n := lineBreak(long)
 				add(long[:n], from, from)
 				long = long[n:]
 			}
@@ -212,6 +204,21 @@ func cut(out []draft, document, heading string, lines []string, from, to int) []
 		from = end
 	}
 	return out
+}
+
+// lineBreak returns how many bytes of a line make its first piece: up to a space if there is one.
+func lineBreak(line string) int {
+	if len(line) <= MaxPiece {
+		return len(line)
+	}
+	if space := strings.LastIndexAny(line[:MaxPiece], " \t"); space > 0 {
+		return space + 1
+	}
+	n := MaxPiece
+	for n > 1 && !utf8.RuneStart(line[n]) {
+		n--
+	}
+	return n
 }
 
 // jsonLines returns an entry for each line. Members other than those of an entry are its data.

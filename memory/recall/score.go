@@ -88,6 +88,21 @@ const (
 	None   = "none"
 )
 
+// gramScores returns how well each turn fits by parts of words, the best with 1.
+func (x *Index) gramScores(lists [][]posting) []float64 {
+	g := make([]float64, len(x.docs))
+	avg := float64(x.total[1]) / float64(max(x.live, 1))
+	for _, list := range lists {
+		w := idf(x.live, len(list))
+		for _, po := range list {
+			f := float64(po.n)
+			g[po.doc] += w * f * (w0.gk1 + 1) / (f + w0.gk1*(1-w0.gb+w0.gb*float64(x.docs[po.doc].grams)/avg))
+		}
+	}
+	normalize(g)
+	return g
+}
+
 // Search returns the best turns, best first, and how much of the query they cover.
 func (x *Index) Search(q Query) ([]Hit, string) {
 	x.prepare()
@@ -97,7 +112,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	if x.live == 0 {
 		return nil, None
 	}
-	s, g := make([]float64, n), make([]float64, n)
+	s := make([]float64, n)
 	cover := make([]uint32, n)
 	avg := float64(x.total[0]) / float64(max(x.live, 1))
 	for ti, t := range p.terms {
@@ -111,15 +126,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	}
 	normalize(s)
 	x.relate(s)
-	avg = float64(x.total[1]) / float64(max(x.live, 1))
-	for _, list := range p.grams {
-		w := idf(x.live, len(list))
-		for _, po := range list {
-			f := float64(po.n)
-			g[po.doc] += w * f * (w0.gk1 + 1) / (f + w0.gk1*(1-w0.gb+w0.gb*float64(x.docs[po.doc].grams)/avg))
-		}
-	}
-	normalize(g)
+	g := x.gramScores(p.grams)
 	calls := x.blockScores(p.terms)
 	var found []ranked
 	k := max(q.K, 1) + spare

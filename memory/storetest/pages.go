@@ -93,6 +93,21 @@ func testPageBySeq(t *testing.T, ctx context.Context, s memory.Ledger) {
 	}
 }
 
+// modelPage returns the texts that a query finds in a plain list, and all that it may show of it.
+func modelPage(model []memory.Message, q memory.MessageQuery) (want, recent []string) {
+	want, recent = []string{}, []string{}
+	for _, m := range model {
+		shown := !q.HistoryOnly || m.InHistory()
+		if m.Seq > q.AfterSeq && m.Rev > q.AfterRev && shown && len(want) < q.Limit {
+			want = append(want, m.Content)
+		}
+		if shown {
+			recent = append(recent, m.Content)
+		}
+	}
+	return want, recent
+}
+
 // testPageMatchesLedger compares every way of reading with a plain list, whatever a driver keeps in
 // memory.
 func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Ledger) {
@@ -150,16 +165,7 @@ func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Ledger) {
 		if rnd.IntN(2) == 0 {
 			q.AfterRev = 0
 		}
-		want, recent := []string{}, []string{}
-		for _, m := range model {
-			shown := !q.HistoryOnly || m.InHistory()
-			if m.Seq > q.AfterSeq && m.Rev > q.AfterRev && shown && len(want) < q.Limit {
-				want = append(want, m.Content)
-			}
-			if shown {
-				recent = append(recent, m.Content)
-			}
-		}
+		want, recent := modelPage(model, q)
 		list, err := s.Messages(ctx, project, a.ID, q)
 		if err != nil {
 			t.Fatal(err)
