@@ -107,12 +107,15 @@ func onlyName(path string) error {
 	return err
 }
 
+// release unlocks before it closes. A child process that is being started has all descriptors until
+// it runs its program, and would hold the locks for so long.
 func (l *lock) release() error {
 	var errs []error
-	for _, f := range []*os.File{l.file, l.beside} {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
+	if l.file != nil {
+		errs = append(errs, unlockByte(l.file), l.file.Close())
+	}
+	if l.beside != nil {
+		errs = append(errs, unlock(l.beside), l.beside.Close())
 	}
 	return errors.Join(errs...)
 }
