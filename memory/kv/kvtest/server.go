@@ -1,9 +1,11 @@
 package kvtest
 
 import (
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -20,21 +22,21 @@ type Server struct {
 // StartRedis starts a Redis server that keeps its data on disk before it answers. It takes more
 // arguments of the program.
 func StartRedis(t *testing.T, more ...string) *Server {
-	return startServer(t, "redis-server", func(port string) []string {
-		return append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", ""}, more...)
+	return startServer(t, "redis-server", func(host, port string) []string {
+		return append([]string{"--port", port, "--bind", host, "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", ""}, more...)
 	})
 }
 
 // StartMemcached starts a memcached server.
 func StartMemcached(t *testing.T) *Server {
-	return startServer(t, "memcached", func(port string) []string {
-		return []string{"-p", port, "-l", "127.0.0.1", "-U", "0", "-u", "nobody"}
+	return startServer(t, "memcached", func(host, port string) []string {
+		return []string{"-p", port, "-l", host, "-U", "0", "-u", "nobody"}
 	})
 }
 
 // startServer starts a program on a free port. One that is not installed is a skip, and a failure
 // in CI.
-func startServer(t *testing.T, name string, args func(port string) []string) *Server {
+func startServer(t *testing.T, name string, args func(host, port string) []string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
 		if os.Getenv("CI") != "" {
@@ -42,11 +44,15 @@ func startServer(t *testing.T, name string, args func(port string) []string) *Se
 		}
 		t.Skipf("%s is not installed", name)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" { // another address, where no other test takes the port meanwhile
+		host = net.IPv4(127, byte(1+rand.IntN(250)), byte(rand.IntN(250)), byte(1+rand.IntN(250))).String()
+	}
+	l, err := net.Listen("tcp", host+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Addr: l.Addr().String(), name: name, args: args(strconv.Itoa(l.Addr().(*net.TCPAddr).Port))}
+	s := &Server{Addr: l.Addr().String(), name: name, args: args(host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))}
 	l.Close()
 	t.Cleanup(func() { s.Kill() })
 	s.Start(t)
