@@ -11,6 +11,7 @@ import (
 // TestLearnedSealed: entries, imported documents and patterns are encrypted on disk, and are erased
 // with the project, the half-life of its patterns too.
 func TestLearnedSealed(t *testing.T) {
+	needsFile(t)
 	t.Parallel()
 	s := start(t, "HEARDLOG_SECRET_KEY=a long enough secret")
 	s.do(http.MethodPut, modelsPath+"/shop", learnedModel).ok(nil)

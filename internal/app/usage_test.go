@@ -106,6 +106,7 @@ func TestProjectQuotaReplicas(t *testing.T) {
 	t.Parallel()
 	two := replicas(t, 2, "HEARDLOG_MAX_PROJECT_MB=1")
 	id := two[0].join("n", nil)
+	two[0].usage() // waits for the first count: a write during it may be counted twice
 	long := func(i int) string {
 		return fmt.Sprintf(`{"id":"m%d","role":"user","content":"%s"}`, i, strings.Repeat("x", 200_000))
 	}
