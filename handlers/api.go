@@ -67,6 +67,9 @@ type Config struct {
 	Metrics         *Metrics
 	// Joined is called after each join, and fails it; nil does nothing.
 	Joined func(ctx context.Context, a *memory.Agent) error
+	// CallSummary returns the summary of a call that has ended, "" for none, and when it was made
+	// (Unix ms); nil: there are none.
+	CallSummary func(ctx context.Context, project, id string) (text string, createdMS int64, err error)
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
 	MetricsPage http.Handler     // serves /metrics
@@ -171,7 +174,7 @@ func New(c Config) *chi.Mux {
 		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
-		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, now: c.Now},
+		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, callSummary: c.CallSummary, now: c.Now},
 		models:        modelAPI{bodies: b, models: c.Models},
 		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
 		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, memory: c.Memory, now: c.Now},

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -23,7 +24,9 @@ type contextAPI struct {
 	bodies
 	memory   *memctx.Service
 	remember *remember.Service // nil shows nothing
-	now      func() time.Time
+	// callSummary is Config.CallSummary.
+	callSummary func(ctx context.Context, project, id string) (text string, createdMS int64, err error)
+	now         func() time.Time
 }
 
 // readPolicy reads one level of the policy. It returns nil if the field is absent or null.

@@ -14,21 +14,39 @@ type summaryBody struct {
 	Summary   *string `json:"summary"`
 	UpdatedAt timeMS  `json:"updated_at,omitempty"`
 	UpToSeq   int64   `json:"up_to_seq,omitempty"` // Seq of the last message that it covers
+	// Call is the summary of the whole call, once it has ended and is summarized.
+	Call *callSummary `json:"call,omitempty"`
+}
+
+type callSummary struct {
+	Summary   string `json:"summary"`
+	CreatedAt timeMS `json:"created_at"`
 }
 
 func newSummaryBody(s memctx.Summary) summaryBody {
 	if s.Text == "" {
 		return summaryBody{}
 	}
-	return summaryBody{&s.Text, timeMS(s.MS), s.UpTo}
+	return summaryBody{Summary: &s.Text, UpdatedAt: timeMS(s.MS), UpToSeq: s.UpTo}
 }
 
 func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.memory.Summary(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	project, id := projectOf(r), chi.URLParam(r, "id")
+	s, err := a.memory.Summary(r.Context(), project, id)
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, newSummaryBody(s))
+	out := newSummaryBody(s)
+	if a.callSummary != nil {
+		text, ms, err := a.callSummary(r.Context(), project, id)
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			out.Call = &callSummary{text, timeMS(ms)}
+		}
+	}
+	return encode(w, http.StatusOK, out)
 }
 
 // putSummary sets the summary. With up_to_seq, messages up to there leave the memory in the same

@@ -29,6 +29,7 @@ import (
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/caller"
 	"github.com/heardlog/heardlog/memory/checkpoint"
@@ -79,8 +80,10 @@ type App struct {
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
-	extractor *remember.Extractor
-	backups   *backup.Schedule // nil for none
+	extractor *aftercall.Worker
+	calls     *summary.Calls
+	callsDone *aftercall.Worker // has calls summarized
+	backups   *backup.Schedule  // nil for none
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // for calls to LLMs
@@ -136,9 +139,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.service = agents.NewService(agents.Config{
 		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
 		Peers:   peersOf(a.store),
-		Ended:   func(project, id string) { a.extractor.Ended(project, id) },
+		Ended:   a.ended,
 		Changed: func(project, id string, seconds int) { a.saves.Changed(project, id, seconds) },
-		Forget:  func(ctx context.Context, project, id string) error { return a.saves.Forget(ctx, project, id) },
+		Forget:  a.forget,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
@@ -185,6 +188,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err = a.newRemember(ctx, reg); err != nil {
 		return nil, err
 	}
+	a.newCallSummaries(reg)
 	a.facts = facts.NewService(facts.Config{
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, Upkeep: a.store, Ledger: a.store, Items: a.store, Callers: a.callers,
 		Now: a.now, NewID: a.ids.next, Events: wanted, Count: observed.fact,
@@ -218,7 +222,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Models:      a.models,
 		Knowledge:   a.knowledge,
 		Patterns:    a.patterns,
-		Checkpoints: a.saves, Joined: a.retention.Joined,
+		Checkpoints: a.saves, Joined: a.joined, CallSummary: a.callSummary,
 		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
@@ -325,7 +329,7 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 			err = a.remember.Joined(ctx, &agent)
 		}
 		if err == nil {
-			err = a.retention.Joined(ctx, &agent)
+			err = a.joined(ctx, &agent)
 		}
 		return agent.ID, err
 	}
@@ -371,6 +375,7 @@ func (a *App) Run(ctx context.Context) error {
 		run("summaries", func() error { return a.summaries.Run(failed) })
 	}
 	run("extraction of facts", func() error { return a.extractor.Run(failed) })
+	run("summaries of calls", func() error { return a.callsDone.Run(failed) })
 	run("recall", func() error { return a.recall.Run(behind) })
 	run("embeddings", func() error { return a.vectors.Run(behind) })
 	run("expired keys", func() error { return a.kv.Run(behind) })

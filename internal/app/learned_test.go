@@ -19,7 +19,6 @@ short_term: {enabled: true}
 long_term:
   enabled: true
   knowledge_base: {schema: custom, versioning: false, max_entries: 100}
-  conversation_history: {summarization: true}
   learned_patterns: {pattern_types: [tool_usage, delegation_patterns], decay_half_life_days: 7, feedback_integration: false}
 `
 
@@ -30,7 +29,7 @@ func TestLearnedModel(t *testing.T) {
 	llm, base := upstream(t, fake.Script{Answer: "Yes."})
 	s := start(t, "HEARDLOG_LLM_URL="+base)
 	got := s.do(http.MethodPut, modelsPath+"/shop", learnedModel).ok(nil)
-	for _, want := range []string{`"knowledge_base":{"schema":"custom","versioning":false,"max_entries":100}`, `"learned_patterns":{"pattern_types":["tool_usage","delegation_patterns"],"half_life_days":7}`, "feedback moves a weight whenever it is posted", "long_term.conversation_history.summarization"} {
+	for _, want := range []string{`"knowledge_base":{"schema":"custom","versioning":false,"max_entries":100}`, `"learned_patterns":{"pattern_types":["tool_usage","delegation_patterns"],"half_life_days":7}`, "feedback moves a weight whenever it is posted"} {
 		if !strings.Contains(string(got.body), want) {
 			t.Errorf("%s lacks %s", got.body, want)
 		}

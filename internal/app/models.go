@@ -34,7 +34,7 @@ func (a *App) newSaves() (err error) {
 		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now, OnError: onError,
 		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
 	})
-	a.retention = &retention.Keeper{Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.saves.Forget, Now: a.now, OnError: onError}
+	a.retention = &retention.Keeper{Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now, OnError: onError}
 	return err
 }
 
@@ -48,7 +48,7 @@ func hostOf(c config.Config) ossa.Host {
 		store = "postgres"
 	}
 	const day = 24 * time.Hour
-	return ossa.Host{Store: store, RetentionDays: int64((c.Retention + day - 1) / day), EmbeddingModel: c.Embeddings.Model}
+	return ossa.Host{Store: store, RetentionDays: int64((c.Retention + day - 1) / day), EmbeddingModel: c.Embeddings.Model, NoSummaries: c.Summaries == 0}
 }
 
 // defaultModel reads the server's own model, nil if there is none. The operator wrote it, so its

@@ -6,9 +6,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
 )
@@ -60,4 +62,55 @@ func (m summaryMemory) Leaving(ctx context.Context, project, id string) (memctx.
 // Summarised implements summary.Memory.
 func (m summaryMemory) Summarised(ctx context.Context, s memctx.Summarised) error {
 	return m.a.contexts.Summarised(ctx, s)
+}
+
+// newCallSummaries creates what summarizes calls after their end. It asks through a.answers, which
+// is created later.
+func (a *App) newCallSummaries(reg prometheus.Registerer) {
+	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_call_summaries_total", Help: "Calls that were summarized after their end, by outcome: ok, nothing (was said), retried, given_up.",
+	}, []string{"outcome"})
+	reg.MustRegister(outcomes)
+	a.calls = &summary.Calls{
+		Records: quota.Records{Store: a.store, Keeper: a.quota}, Messages: a.store.Messages, Note: a.retention.Note, Now: a.now,
+		Ask: func(ctx context.Context, agent memory.Agent, p summary.Prompt) (summary.Answer, error) {
+			r, err := a.answers.Ask(ctx, turn.Question{Agent: agent, System: p.System, User: p.User, Span: "summarize the call"})
+			return summary.Answer{Text: r.Text, Finish: r.Finish}, err
+		},
+	}
+	a.callsDone = aftercall.New(aftercall.Config{
+		Store: a.store, Work: "summary", Agent: a.service.Agent, Do: a.calls.Summarize, Now: a.now,
+		Wanted:     func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
+		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
+		OnError:    func(what string, err error) { a.log.Error().Err(err).Msg(what) },
+		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
+	})
+}
+
+// joined notes what is to happen to a new agent's call after its end.
+func (a *App) joined(ctx context.Context, g *memory.Agent) error {
+	if err := a.callsDone.Joined(ctx, g); err != nil {
+		return err
+	}
+	return a.retention.Joined(ctx, g)
+}
+
+// ended has what was noted done now.
+func (a *App) ended(project, id string) {
+	a.extractor.Ended(project, id)
+	a.callsDone.Ended(project, id)
+}
+
+// forget deletes what is kept of an agent outside the ledger.
+func (a *App) forget(ctx context.Context, project, id string) error {
+	if err := a.saves.Forget(ctx, project, id); err != nil {
+		return err
+	}
+	return a.calls.Forget(ctx, project, id)
+}
+
+// callSummary returns the summary of a call, "" for none.
+func (a *App) callSummary(ctx context.Context, project, id string) (string, int64, error) {
+	s, err := a.calls.Of(ctx, project, id)
+	return s.Text, s.CreatedMS, err
 }

@@ -32,8 +32,8 @@ type Config struct {
 	Peers memory.Peers
 	// Summaries has memories summarised; nil keeps no summaries but those that clients set.
 	Summaries Summaries
-	// Ended is called after an agent whose settings ask for facts has ended, perhaps more than
-	// once. It must not block; nil ignores it.
+	// Ended is called after an agent has ended whose settings ask for facts or a summary of the
+	// call, perhaps more than once. It must not block; nil ignores it.
 	Ended func(project, agentID string)
 	// Changed is called after a change of a live agent whose memory is saved every so many seconds.
 	// It must not block; nil ignores it.
@@ -339,7 +339,7 @@ type written struct {
 	rev, unheard     int64
 	ended, summaries bool
 	saveEvery        int          // seconds; 0 = the memory is not saved by itself
-	extract          bool         // facts of the call, which has ended
+	workOn           bool         // the call, which has ended: Config.Ended
 	timed            *memory.Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 }
 
@@ -382,7 +382,8 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 		w.change, w.rev, w.timed = c, head.Rev, nil
 		w.ended, w.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		w.saveEvery = agent.Settings.Memory.Checkpoints.EverySeconds
-		w.extract = w.ended && agent.Settings.Memory.Remember.Extract && s.cfg.Ended != nil
+		m := &agent.Settings.Memory
+		w.workOn = w.ended && (m.Remember.Extract || m.Kept.Summarize) && s.cfg.Ended != nil
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
 			h := head.Apply(c)
 			w.timed = &h
@@ -418,7 +419,7 @@ func (s *Service) wrote(project, id string, w *written) {
 	if w.summaries {
 		s.tellSummaries(project, id, done, w.ended)
 	}
-	if w.extract {
+	if w.workOn {
 		s.cfg.Ended(project, id)
 	}
 	if w.ended {

@@ -16,6 +16,8 @@ type Host struct {
 	Connects bool
 	// EmbeddingModel is the model of the server's embeddings, "" for none.
 	EmbeddingModel string
+	// NoSummaries is set if the server makes no summaries.
+	NoSummaries bool
 }
 
 // operations are the operations of a provider that this server has.
@@ -137,8 +139,12 @@ func (h *host) longTerm(r *Report) {
 		if history["indexing"] == false {
 			h.note("long_term.conversation_history.indexing", "every call of a caller can be found by recall, unless the caller's consent says otherwise")
 		}
-		if _, ok := given["summarization"]; ok && history["summarization"] == true {
-			h.note("long_term.conversation_history.summarization", "a call is summarized while it runs, by truncation_strategy: summarize, or when the next call takes over its summary")
+		// The default of the schema asks no model for anything.
+		if _, written := given["summarization"]; r.History != nil && !written {
+			r.History.Summarization = false
+		}
+		if written := given["summarization"] == true; written && h.NoSummaries {
+			h.note("long_term.conversation_history.summarization", "this server makes no summaries: HEARDLOG_SUMMARIES is 0")
 		}
 	}
 	if h.wants("long_term.learned_patterns") {

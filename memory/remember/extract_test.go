@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/remember"
@@ -50,7 +51,7 @@ func (w *world) noted() []string {
 }
 
 // server starts an Extractor and returns it with what stops it.
-func (w *world) server(name string) (*remember.Extractor, func()) {
+func (w *world) server(name string) (*aftercall.Worker, func()) {
 	x := remember.NewExtractor(remember.Extraction{
 		Store: w.store, Now: time.Now,
 		Agent: func(_ context.Context, _, id string) (memory.Agent, error) {
@@ -92,7 +93,7 @@ func (w *world) server(name string) (*remember.Extractor, func()) {
 }
 
 // join adds a running agent whose facts are to be extracted.
-func (w *world) join(x *remember.Extractor, id string) {
+func (w *world) join(x *aftercall.Worker, id string) {
 	w.t.Helper()
 	a := *agent(`{"extract":true,"extraction_model":"small"}`)
 	a.ID, a.Name, a.Status = id, id, memory.Running

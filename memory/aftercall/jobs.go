@@ -1,4 +1,4 @@
-package remember
+package aftercall
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"github.com/heardlog/heardlog/memory/record"
 )
 
-// jobSpace has the jobs of all projects, so that a server finds all of them. They name agents, and
-// hold nothing that was said. No project has this name.
-var jobSpace = record.Space{Project: "~", Name: "remember/job"}
+// jobSpace returns where the jobs of all projects are, so that a server finds all of them. They
+// name agents, and hold nothing that was said. No project has this name.
+func jobSpace(work string) record.Space { return record.Space{Project: "~", Name: work + "/job"} }
 
-// job is a call whose facts are to be extracted once it has ended.
+// job is a call that is worked on once it has ended.
 type job struct {
 	Project string `json:"project"`
 	Agent   string `json:"agent"`
@@ -33,12 +33,12 @@ func jobID(project, agent string) string { return project + "/" + agent }
 func (j *job) id() string { return jobID(j.Project, j.Agent) }
 
 // put stores a job if its record has the revision j.rev, and notes the new one.
-func (x *Extractor) put(ctx context.Context, j *job) error {
+func (w *Worker) put(ctx context.Context, j *job) error {
 	body, err := json.Marshal(j)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "a job could not be encoded")
 	}
-	state, err := x.cfg.Store.ChangeRecords(ctx, jobSpace, []record.Change{{ID: j.id(), Body: body, If: j.rev}}, record.Limit{}, nil, x.cfg.Now().UnixMilli())
+	state, err := w.cfg.Store.ChangeRecords(ctx, w.space, []record.Change{{ID: j.id(), Body: body, If: j.rev}}, record.Limit{}, nil, w.cfg.Now().UnixMilli())
 	if err == nil {
 		j.rev = state.Rev
 	}
@@ -46,8 +46,8 @@ func (x *Extractor) put(ctx context.Context, j *job) error {
 }
 
 // drop deletes a job, unless another server has changed it.
-func (x *Extractor) drop(ctx context.Context, j *job) error {
-	_, err := x.cfg.Store.ChangeRecords(ctx, jobSpace, []record.Change{{ID: j.id(), If: j.rev}}, record.Limit{}, nil, x.cfg.Now().UnixMilli())
+func (w *Worker) drop(ctx context.Context, j *job) error {
+	_, err := w.cfg.Store.ChangeRecords(ctx, w.space, []record.Change{{ID: j.id(), If: j.rev}}, record.Limit{}, nil, w.cfg.Now().UnixMilli())
 	if errors.Is(err, record.ErrStale) {
 		return nil
 	}
@@ -58,39 +58,39 @@ func (x *Extractor) drop(ctx context.Context, j *job) error {
 const jobPage = 500
 
 // refresh reads the jobs that have changed, or all of them if that is not known any more.
-func (x *Extractor) refresh(ctx context.Context) error {
+func (w *Worker) refresh(ctx context.Context) error {
 	for {
-		list, state, err := x.cfg.Store.Records(ctx, jobSpace, record.Query{ByRev: true, AfterRev: x.rev, Limit: jobPage})
+		list, state, err := w.cfg.Store.Records(ctx, w.space, record.Query{ByRev: true, AfterRev: w.rev, Limit: jobPage})
 		if err != nil {
 			return err
 		}
-		if state.Whole > x.rev && x.rev > 0 {
-			x.rev = 0
-			x.mu.Lock()
-			for id, j := range x.jobs {
+		if state.Whole > w.rev && w.rev > 0 {
+			w.rev = 0
+			w.mu.Lock()
+			for id, j := range w.jobs {
 				if !j.busy {
-					delete(x.jobs, id)
+					delete(w.jobs, id)
 				}
 			}
-			x.mu.Unlock()
+			w.mu.Unlock()
 			continue
 		}
-		x.mu.Lock()
+		w.mu.Lock()
 		for i := range list {
-			x.take(&list[i])
+			w.take(&list[i])
 		}
-		x.mu.Unlock()
+		w.mu.Unlock()
 		if len(list) < jobPage {
-			x.rev = state.Rev
+			w.rev = state.Rev
 			return nil
 		}
-		x.rev = list[len(list)-1].Rev
+		w.rev = list[len(list)-1].Rev
 	}
 }
 
 // take notes a record. The caller holds mu.
-func (x *Extractor) take(r *record.Record) {
-	old := x.jobs[r.ID]
+func (w *Worker) take(r *record.Record) {
+	old := w.jobs[r.ID]
 	switch {
 	case old != nil && old.busy:
 		old.missed = r
@@ -98,15 +98,15 @@ func (x *Extractor) take(r *record.Record) {
 	case old != nil && old.rev >= r.Rev:
 		return
 	case r.Deleted:
-		delete(x.jobs, r.ID)
+		delete(w.jobs, r.ID)
 		return
 	}
 	var j job
 	if err := json.Unmarshal(r.Body, &j); err != nil {
-		x.cfg.OnError("read a job of extraction", err)
+		w.cfg.OnError("read a job of "+w.cfg.Work, err)
 		return
 	}
 	j.rev = r.Rev
 	j.look = time.UnixMilli(j.DueMS)
-	x.jobs[r.ID] = &j
+	w.jobs[r.ID] = &j
 }
