@@ -25,10 +25,11 @@ type Peers interface {
 	Ask(ctx context.Context, q Question) (Reply, error)
 	// Asked returns the questions of other processes of the last seconds; it may repeat some.
 	Asked(ctx context.Context) ([]Question, error)
-	// Calls receives questions as they are asked; Asked returns them too. It may be silent if the
-	// store cannot notify, and while Hears is false.
+	// Calls receives questions as they are asked, while Notified reports true; Asked returns them
+	// too.
 	Calls() <-chan Question
-	Hears() bool
+	// Notified reports whether notifications of the other processes arrive.
+	Notified() bool
 	// Take announces that this process handles the question; Reply sends the result.
 	Take(ctx context.Context, q Question) error
 	Reply(ctx context.Context, q Question, r Reply) error

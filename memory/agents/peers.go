@@ -81,7 +81,7 @@ func (s *Service) runPeers(ctx context.Context) {
 	})
 	var looked time.Time
 	s.every(ctx, askedEvery, nil, func(ctx context.Context) error {
-		if s.live.inFlight.Load() == 0 || s.peers.Hears() && time.Since(looked) < askedSafe {
+		if s.live.inFlight.Load() == 0 || s.peers.Notified() && time.Since(looked) < askedSafe {
 			return nil
 		}
 		looked = time.Now()

@@ -22,11 +22,11 @@ const (
 	// bytes, including the words before the list.
 	maxNote = 7700
 	// followAgain is how often a replica announces what it follows. Others forget it after
-	// deafAfter.
+	// silentAfter.
 	followAgain = time.Second
-	// tellPause is the minimum time between two notifications of changes. Changes in between share
-	// one.
-	tellPause = 5 * time.Millisecond
+	// announcePause is the minimum time between two notifications of changes. Changes in between
+	// share one.
+	announcePause = 5 * time.Millisecond
 )
 
 var _ memory.Followed = (*Store)(nil)
@@ -35,12 +35,12 @@ var _ memory.Followed = (*Store)(nil)
 type follows struct {
 	changed chan struct{}
 
-	mu      sync.Mutex
-	ours    map[uint32]bool
-	told    time.Time // when ours was last announced
-	theirs  map[string]following
-	pending map[uint32]bool // changed, not sent yet
-	telling bool
+	mu         sync.Mutex
+	ours       map[uint32]bool
+	announced  time.Time // when ours was last announced
+	theirs     map[string]following
+	pending    map[uint32]bool // changed, not sent yet
+	announcing bool
 }
 
 // following holds the agents that a replica follows, and when it announced them. If agents is nil,
@@ -64,24 +64,24 @@ func (s *Store) Follow(ctx context.Context, projects, ids []string) error {
 	}
 	f := &s.follows
 	f.mu.Lock()
-	due := !maps.Equal(set, f.ours) || len(set) > 0 && time.Since(f.told) >= followAgain
+	due := !maps.Equal(set, f.ours) || len(set) > 0 && time.Since(f.announced) >= followAgain
 	f.ours = set
-	if due = due && s.ears.hears() && !s.ears.muted(); due {
-		f.told = time.Now()
+	if due = due && s.notices.arrive() && !s.notices.refused(); due {
+		f.announced = time.Now()
 	}
 	f.mu.Unlock()
 	if !due {
 		return nil
 	}
-	return s.tell(ctx, noteFollow, set)
+	return s.announce(ctx, noteFollow, set)
 }
 
 // Changed implements memory.Followed.
 func (s *Store) Changed() <-chan struct{} { return s.follows.changed }
 
-// tell sends the other replicas a notification that lists agents, or an empty one if they are too
-// many.
-func (s *Store) tell(ctx context.Context, kind string, agents map[uint32]bool) error {
+// announce sends the other replicas a notification that lists agents, or an empty one if they are
+// too many.
+func (s *Store) announce(ctx context.Context, kind string, agents map[uint32]bool) error {
 	list, err := json.Marshal(slices.Collect(maps.Keys(agents)))
 	if err != nil || len(list) > maxNote {
 		list = nil
@@ -89,9 +89,9 @@ func (s *Store) tell(ctx context.Context, kind string, agents map[uint32]bool) e
 	return s.notify(ctx, kind, string(list))
 }
 
-// heardAgents parses a list that tell has sent. It returns nil if there were too many agents to
+// agentsIn parses a list that announce has sent. It returns nil if there were too many agents to
 // list.
-func heardAgents(body string) map[uint32]bool {
+func agentsIn(body string) map[uint32]bool {
 	var list []uint32
 	if json.Unmarshal([]byte(body), &list) != nil {
 		return nil
@@ -103,9 +103,9 @@ func heardAgents(body string) map[uint32]bool {
 	return set
 }
 
-// hear handles a notification of another replica about followed or changed agents.
-func (f *follows) hear(kind, who, body string) {
-	set := heardAgents(body)
+// received handles a notification of another replica about followed or changed agents.
+func (f *follows) received(kind, who, body string) {
+	set := agentsIn(body)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if kind == noteFollow {
@@ -126,9 +126,9 @@ func (f *follows) hear(kind, who, body string) {
 	}
 }
 
-// tellChange schedules a notification that an agent has changed, if another replica follows it. It
-// does not wait.
-func (s *Store) tellChange(k key) {
+// announceChange schedules a notification that an agent has changed, if another replica follows it.
+// It does not wait.
+func (s *Store) announceChange(k key) {
 	f := &s.follows
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,41 +137,41 @@ func (s *Store) tellChange(k key) {
 	}
 	h, wanted := agentHash(k), false
 	for who, t := range f.theirs {
-		if time.Since(t.at) > deafAfter {
+		if time.Since(t.at) > silentAfter {
 			delete(f.theirs, who)
 			continue
 		}
 		wanted = wanted || t.agents == nil || t.agents[h]
 	}
-	if !wanted || s.ears.muted() {
+	if !wanted || s.notices.refused() {
 		return
 	}
 	f.pending[h] = true
-	if !f.telling {
-		f.telling = true
-		s.work.Go(s.tellChanges)
+	if !f.announcing {
+		f.announcing = true
+		s.work.Go(s.announceChanges)
 	}
 }
 
-// tellChanges sends notifications until no change is pending.
-func (s *Store) tellChanges() {
+// announceChanges sends notifications until no change is pending.
+func (s *Store) announceChanges() {
 	f := &s.follows
 	for {
 		f.mu.Lock()
 		list := f.pending
 		f.pending = map[uint32]bool{}
-		f.telling = len(list) > 0 && s.behind.Err() == nil
-		on := f.telling
+		f.announcing = len(list) > 0 && s.behind.Err() == nil
+		on := f.announcing
 		f.mu.Unlock()
 		if !on {
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.behind, deafAfter)
-		_ = s.tell(ctx, noteChanged, list) // a follower polls as well
+		ctx, cancel := context.WithTimeout(s.behind, silentAfter)
+		_ = s.announce(ctx, noteChanged, list) // a follower polls as well
 		cancel()
 		select {
 		case <-s.behind.Done():
-		case <-time.After(tellPause):
+		case <-time.After(announcePause):
 		}
 	}
 }

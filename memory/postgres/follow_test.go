@@ -17,7 +17,7 @@ func TestChangesAreTold(t *testing.T) {
 	followed, other := agent(0), agent(1)
 	create(t, a, followed)
 	create(t, a, other)
-	beat(t, "hear", func() bool { return a.Hears() && b.Hears() }, a, b)
+	beat(t, "receive notifications", func() bool { return a.Notified() && b.Notified() }, a, b)
 	// The announcement takes a moment. Changes before it arrives are not notified.
 	told := func(id string) bool {
 		t.Helper()

@@ -25,10 +25,10 @@ import (
 // sessions, or when the database has no LISTEN.
 
 const (
-	// deafAfter is how long notifications count as working after the last echo.
-	deafAfter = 3 * time.Second
-	// maxHeard bounds the queue of questions.
-	maxHeard = 256
+	// silentAfter is how long notifications count as working after the last echo.
+	silentAfter = 3 * time.Second
+	// maxQuestions bounds the queue of questions.
+	maxQuestions = 256
 	// listenAgain is the pause before a new connection listens, and listenLater the pause if the
 	// database seems not to support notifications.
 	listenAgain, listenLater = time.Second, time.Minute
@@ -44,14 +44,14 @@ const (
 	noteChanged  = "changed"
 )
 
-// ears is the state of a replica's notifications.
-type ears struct {
+// notices is the state of a replica's notifications.
+type notices struct {
 	channel string // of this schema
 	start   sync.Once
 	echo    atomic.Int64 // when the last echo arrived, Unix ns by this machine's clock
 	// The database refused a notification. The next one may be sent at this time, Unix ns.
-	mute      atomic.Int64
-	questions chan memory.Question
+	refusedUntil atomic.Int64
+	questions    chan memory.Question
 
 	mu      sync.Mutex
 	waiting map[int64]chan struct{} // calls that wait for an answer, by question
@@ -64,34 +64,34 @@ func channelOf(schema string) string {
 	return fmt.Sprintf("heardlog_%x", sum[:8])
 }
 
-func (e *ears) hears() bool { return time.Since(time.Unix(0, e.echo.Load())) < deafAfter }
+func (n *notices) arrive() bool { return time.Since(time.Unix(0, n.echo.Load())) < silentAfter }
 
-func (e *ears) muted() bool { return time.Now().UnixNano() < e.mute.Load() }
+func (n *notices) refused() bool { return time.Now().UnixNano() < n.refusedUntil.Load() }
 
 // notify sends a notification in a transaction of its own. A transaction that notifies holds a
 // server-wide lock until its commit is done, so its commit must not wait for the disk.
 func (s *Store) notify(ctx context.Context, kind, body string) error {
-	if s.ears.muted() {
+	if s.notices.refused() {
 		return nil
 	}
 	err := s.loose(ctx, func(b *pgx.Batch) {
-		b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, kind+" "+s.replica+" "+body)
+		b.Queue("SELECT pg_notify($1, $2)", s.notices.channel, kind+" "+s.replica+" "+body)
 	})
 	if refused(err) {
-		s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
+		s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
 		return nil
 	}
 	return err
 }
 
-// telling runs statements of which one notifies another replica. If the database supports no
+// withNotice runs statements of which one notifies another replica. If the database supports no
 // notifications, or their queue is full, it runs them without that one.
-func (s *Store) telling(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
+func (s *Store) withNotice(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
 	return s.read(ctx, what, func(ctx context.Context) error {
-		tell := !s.ears.muted()
+		tell := !s.notices.refused()
 		err := s.loose(ctx, func(b *pgx.Batch) { queue(b, tell) })
 		if tell && refused(err) {
-			s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
+			s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
 			err = s.loose(ctx, func(b *pgx.Batch) { queue(b, false) })
 		}
 		return err
@@ -114,10 +114,10 @@ func refused(err error) bool {
 // listen receives the notifications of replicas until ctx is done.
 func (s *Store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		heard := s.listenOnce(ctx)
-		s.ears.echo.Store(0)
+		echoed := s.listenOnce(ctx)
+		s.notices.echo.Store(0)
 		pause := listenAgain
-		if !heard {
+		if !echoed {
 			pause = listenLater
 		}
 		select {
@@ -129,7 +129,7 @@ func (s *Store) listen(ctx context.Context) {
 
 // listenOnce listens on one connection until it breaks or the echoes stop. It reports whether to
 // try again soon: it has received an echo, or it could not connect.
-func (s *Store) listenOnce(ctx context.Context) (heard bool) {
+func (s *Store) listenOnce(ctx context.Context) (echoed bool) {
 	dial, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	config := s.pool.Config().ConnConfig
@@ -144,52 +144,52 @@ func (s *Store) listenOnce(ctx context.Context) (heard bool) {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err = conn.Exec(dial, "LISTEN "+pgx.Identifier{s.ears.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err = conn.Exec(dial, "LISTEN "+pgx.Identifier{s.notices.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return !refused(err)
 	}
 	for {
-		wait, cancel := context.WithTimeout(ctx, deafAfter)
+		wait, cancel := context.WithTimeout(ctx, silentAfter)
 		err := conn.PgConn().WaitForNotification(wait)
 		cancel()
 		for _, n := range notes {
-			if n.Channel == s.ears.channel {
-				heard = s.hear(ctx, n.Payload) || heard
+			if n.Channel == s.notices.channel {
+				echoed = s.received(ctx, n.Payload) || echoed
 			}
 		}
 		notes = nil
 		// A timeout alone does not end the loop: the last echo may still be recent.
-		if err != nil && (ctx.Err() != nil || conn.IsClosed() || !s.ears.hears()) {
-			return heard
+		if err != nil && (ctx.Err() != nil || conn.IsClosed() || !s.notices.arrive()) {
+			return echoed
 		}
 	}
 }
 
-// hear handles a notification and reports whether it was this replica's own echo.
-func (s *Store) hear(ctx context.Context, text string) (own bool) {
+// received handles a notification and reports whether it was this replica's own echo.
+func (s *Store) received(ctx context.Context, text string) (own bool) {
 	kind, rest, _ := strings.Cut(text, " ")
 	who, body, _ := strings.Cut(rest, " ")
 	ours := who == s.replica
 	switch {
 	case kind == noteEcho && ours:
-		s.ears.echo.Store(time.Now().UnixNano())
+		s.notices.echo.Store(time.Now().UnixNano())
 		return true
 	case (kind == noteFollow || kind == noteChanged) && !ours:
-		s.follows.hear(kind, who, body)
+		s.follows.received(kind, who, body)
 	case kind == noteQuestion && !ours:
 		no, _ := strconv.ParseInt(body, 10, 64)
 		list, _ := s.questions(ctx, "no = $2", no)
 		for _, q := range list {
 			select {
-			case s.ears.questions <- q:
+			case s.notices.questions <- q:
 			default: // the table is polled as well
 			}
 		}
 	case kind == noteReply && ours:
 		no, _ := strconv.ParseInt(body, 10, 64)
-		s.ears.mu.Lock()
-		defer s.ears.mu.Unlock()
+		s.notices.mu.Lock()
+		defer s.notices.mu.Unlock()
 		select {
-		case s.ears.waiting[no] <- struct{}{}:
+		case s.notices.waiting[no] <- struct{}{}:
 		default: // the call is awake, or gone
 		}
 	}
@@ -198,20 +198,20 @@ func (s *Store) hear(ctx context.Context, text string) (own bool) {
 
 // wait returns a channel that receives when a question is taken up or answered, until leave is
 // called.
-func (e *ears) wait(no int64) (woken <-chan struct{}, leave func()) {
+func (n *notices) wait(no int64) (woken <-chan struct{}, leave func()) {
 	ch := make(chan struct{}, 1)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.waiting[no] = ch
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waiting[no] = ch
 	return ch, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		delete(e.waiting, no)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.waiting, no)
 	}
 }
 
 // Calls implements memory.Peers.
-func (s *Store) Calls() <-chan memory.Question { return s.ears.questions }
+func (s *Store) Calls() <-chan memory.Question { return s.notices.questions }
 
-// Hears implements memory.Peers.
-func (s *Store) Hears() bool { return s.ears.hears() }
+// Notified implements memory.Peers.
+func (s *Store) Notified() bool { return s.notices.arrive() }

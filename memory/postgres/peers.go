@@ -75,7 +75,7 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 		})
 	})
 	if err == nil && others && s.listens() {
-		s.ears.start.Do(func() { s.work.Go(func() { s.listen(s.behind) }) })
+		s.notices.start.Do(func() { s.work.Go(func() { s.listen(s.behind) }) })
 		_ = s.notify(ctx, noteEcho, "") // without echoes the tables are polled
 	}
 	return others, err
@@ -132,7 +132,7 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 	if err != nil || no == nil || q.Tell {
 		return r, err
 	}
-	woken, leave := s.ears.wait(*no)
+	woken, leave := s.notices.wait(*no)
 	defer leave()
 	began := time.Now()
 	tick := time.NewTicker(askEvery)
@@ -147,7 +147,7 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 			if !taken && time.Since(began) > takenUp {
 				return r, nil
 			}
-			if s.ears.hears() && time.Since(looked) < askSeldom {
+			if s.notices.arrive() && time.Since(looked) < askSeldom {
 				continue
 			}
 		}
@@ -169,13 +169,13 @@ func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err erro
 		text := stored(*q.Heard)
 		heard = &text
 	}
-	err = s.telling(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
+	err = s.withNotice(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
 		no = nil
 		args := []any{s.replica, stored(q.Project), stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
 		told := "''"
 		if tell {
 			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no)::text"
-			args = append(args, s.ears.channel)
+			args = append(args, s.notices.channel)
 		}
 		b.Queue(`WITH q AS (INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
 			SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $8) RETURNING no)
@@ -220,10 +220,10 @@ func (s *Store) Reply(ctx context.Context, q memory.Question, r memory.Reply) er
 
 // answer updates a question and notifies the replica that asked it.
 func (s *Store) answer(ctx context.Context, what string, q memory.Question, sql string, args ...any) error {
-	return s.telling(ctx, what, func(b *pgx.Batch, tell bool) {
+	return s.withNotice(ctx, what, func(b *pgx.Batch, tell bool) {
 		b.Queue(sql, args...)
 		if tell {
-			b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, fmt.Sprint(noteReply, " ", q.From, " ", q.No))
+			b.Queue("SELECT pg_notify($1, $2)", s.notices.channel, fmt.Sprint(noteReply, " ", q.From, " ", q.No))
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestQuestions(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
 	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
-	beat(t, "hear", func() bool { return a.Hears() && b.Hears() }, a, b)
+	beat(t, "receive notifications", func() bool { return a.Notified() && b.Notified() }, a, b)
 	for name, heard := range map[string]string{"plain": "One two", "odd": "a\x00b \"quoted\" \xff", "too long to be told": strings.Repeat("long ", 4000)} {
 		turn := int64(7)
 		q := memory.Question{Project: "acme", ID: "agent " + name, Cause: agents.ErrInterrupted.Error(), TurnID: &turn, Heard: &heard}
@@ -69,7 +69,7 @@ func TestQuestions(t *testing.T) {
 	}
 	// A listening connection that breaks is replaced.
 	postgrestest.Exec(t, to, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
-	beat(t, "hear again", func() bool { return a.Hears() && b.Hears() }, a, b)
+	beat(t, "receive notifications again", func() bool { return a.Notified() && b.Notified() }, a, b)
 }
 
 // TestQuestionsUnheard checks that without notifications, questions and answers are found in their
@@ -106,7 +106,7 @@ func TestQuestionsUnheard(t *testing.T) {
 	if diff := cmp.Diff(memory.Reply{Turns: []int64{3}}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if a.Hears() || b.Hears() {
-		t.Error("a server hears where nothing is told")
+	if a.Notified() || b.Notified() {
+		t.Error("notifications count as working where there are none")
 	}
 }

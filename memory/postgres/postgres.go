@@ -56,12 +56,12 @@ func (o Options) withDefaults() Options {
 // Store is an open database. It is a memory.Store and a webhook.Store. An agent's change and the
 // deliveries of its events commit together.
 type Store struct {
-	pool    *pgxpool.Pool
-	sealer  seal.Sealer
-	timeout time.Duration
-	told    sync.Map // problems already reported
+	pool     *pgxpool.Pool
+	sealer   seal.Sealer
+	timeout  time.Duration
+	reported sync.Map // problems already reported
 
-	tellTo   func(what string, err error)
+	reportTo func(what string, err error)
 	closed   atomic.Bool
 	holding  sync.Mutex
 	held     map[int64]time.Time // until when agents count as held, under holding: see held.go
@@ -77,7 +77,7 @@ type Store struct {
 	beats     atomic.Int64 // the number of beats
 	answered  atomic.Int64 // when the database answered last, Unix ns
 	clock     atomic.Pointer[clock]
-	ears      ears
+	notices   notices
 	follows   follows
 	behind    context.Context // of the background goroutines
 }
@@ -96,9 +96,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		timeout: o.Timeout, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: rand.Text(),
+		timeout: o.Timeout, reportTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: rand.Text(),
 		held:    map[int64]time.Time{},
-		ears:    ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan struct{}{}},
+		notices: notices{questions: make(chan memory.Question, maxQuestions), waiting: map[int64]chan struct{}{}},
 		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
 	}
 	s.versions.ask, s.loads.ask = s.askVersions, s.askLoads
@@ -144,7 +144,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if err := conn.QueryRow(ctx, "SELECT current_schema()").Scan(&schema); err != nil {
 		return err
 	}
-	s.ears.channel = channelOf(schema)
+	s.notices.channel = channelOf(schema)
 	ctx, done := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
 	defer done()
 	if err := s.syncClock(ctx); err != nil {
@@ -205,8 +205,8 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) 
 
 // report reports a problem once.
 func (s *Store) report(what string, err error) {
-	if _, again := s.told.LoadOrStore(what+err.Error(), true); !again {
-		s.tellTo(what, err)
+	if _, again := s.reported.LoadOrStore(what+err.Error(), true); !again {
+		s.reportTo(what, err)
 	}
 }
 
