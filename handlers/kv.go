@@ -38,10 +38,11 @@ type kvKeyJSON struct {
 	Bytes     int64  `json:"bytes"`
 	UpdatedAt string `json:"updated_at"`
 	ExpiresAt string `json:"expires_at,omitempty"`
+	Pinned    bool   `json:"pinned,omitempty"`
 }
 
 func newKVKey(k kv.Key) kvKeyJSON {
-	out := kvKeyJSON{Key: k.Key, Bytes: k.Bytes, UpdatedAt: shownTime(k.UpdatedMS)}
+	out := kvKeyJSON{Key: k.Key, Bytes: k.Bytes, UpdatedAt: shownTime(k.UpdatedMS), Pinned: k.Pinned}
 	if k.ExpiresMS != kv.Never {
 		out.ExpiresAt = shownTime(k.ExpiresMS)
 	}
@@ -49,7 +50,7 @@ func newKVKey(k kv.Key) kvKeyJSON {
 }
 
 func newKVEntryKey(e *kv.Entry) kvKeyJSON {
-	return newKVKey(kv.Key{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS})
+	return newKVKey(kv.Key{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS, Pinned: e.Pinned})
 }
 
 // kvEntry returns an entry as JSON. The value is in it as it was stored, byte for byte, which an
@@ -82,6 +83,7 @@ func (t *ttlSeconds) UnmarshalJSON(b []byte) error {
 type kvValue struct {
 	Value      json.RawMessage `json:"value"`
 	TTLSeconds ttlSeconds      `json:"ttl_seconds"`
+	Pinned     bool            `json:"pinned"`
 }
 
 // redactor returns what hides personal data in values of a namespace.
@@ -124,7 +126,7 @@ func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if err := a.checkTTL(in.TTLSeconds.seconds); err != nil {
 		return err
 	}
-	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: key, JSON: redact(in.Value), TTL: in.TTLSeconds.seconds})
+	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: key, JSON: redact(in.Value), TTL: in.TTLSeconds.seconds, Pinned: in.Pinned})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
@@ -62,7 +63,7 @@ func (a kvAPI) putMany(w http.ResponseWriter, r *http.Request) error {
 	}
 	values := make([]kv.Value, len(in.Entries))
 	for i, e := range in.Entries {
-		values[i] = kv.Value{Key: e.Key, JSON: redact(e.Value), TTL: e.TTLSeconds.seconds}
+		values[i] = kv.Value{Key: e.Key, JSON: redact(e.Value), TTL: e.TTLSeconds.seconds, Pinned: e.Pinned}
 	}
 	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, values...)
 	if err != nil {
@@ -158,4 +159,52 @@ func (a kvAPI) search(w http.ResponseWriter, r *http.Request) error {
 		out.Results = append(out.Results, resultJSON{newKVEntryKey(&found[i].Entry), found[i].Score, found[i].Value})
 	}
 	return encode(w, http.StatusOK, out)
+}
+
+// maxEvictedKeys bounds the keys that an answer about an eviction names.
+const maxEvictedKeys = 1000
+
+// evict makes room in a namespace, or only answers how.
+func (a kvAPI) evict(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Strategy string `json:"strategy"`
+		Max      *int   `json:"max_memory_percent"`
+		Target   *int   `json:"target_memory_percent"`
+		DryRun   bool   `json:"dry_run"`
+	}](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	namespace, err := a.namespace(r)
+	if err != nil {
+		return err
+	}
+	gc := memory.GC{Strategy: in.Strategy}
+	for _, percent := range []struct {
+		field string
+		from  *int
+		to    *int
+	}{{"max_memory_percent", in.Max, &gc.MaxPercent}, {"target_memory_percent", in.Target, &gc.TargetPercent}} {
+		if percent.from == nil {
+			continue
+		}
+		if *percent.to = *percent.from; *percent.to < 1 {
+			return fault.At(fault.Invalid, percent.field, "must be from 1 to 100, not %d", *percent.to)
+		}
+	}
+	done, err := a.kv.Evict(r.Context(), projectOf(r), namespace, gc, in.DryRun)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, struct {
+		Strategy    string   `json:"strategy"`
+		DryRun      bool     `json:"dry_run"`
+		Count       int      `json:"evicted_count"`
+		Evicted     []string `json:"evicted"`
+		KeysBefore  int      `json:"keys_before"`
+		KeysAfter   int      `json:"keys_after"`
+		BytesBefore int64    `json:"bytes_before"`
+		BytesAfter  int64    `json:"bytes_after"`
+		MaxBytes    int64    `json:"max_bytes"`
+	}{done.Strategy, in.DryRun, len(done.Keys), append([]string{}, done.Keys[:min(len(done.Keys), maxEvictedKeys)]...), done.KeysBefore, done.KeysAfter, done.BytesBefore, done.BytesAfter, done.MaxBytes})
 }

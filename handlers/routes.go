@@ -176,6 +176,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/kv/{namespace}", agora(read, a.kv.list))
 	r.Delete("/kv/{namespace}", agora(write, a.kv.clear))
 	r.Post("/kv/{namespace}/search", agora(read, a.kv.search))
+	r.Post("/kv/{namespace}/gc", agora(write, a.kv.evict))
 	r.Post("/kv/{namespace}/batch/get", agora(read, a.kv.getMany))
 	r.Post("/kv/{namespace}/batch/set", agora(write, a.kv.putMany))
 	r.Put("/kv/{namespace}/{key}", agora(write, a.kv.put))

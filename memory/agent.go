@@ -171,6 +171,15 @@ type WorkingSettings struct {
 	Off       bool `json:"off,omitempty"`
 	MaxSizeMB int  `json:"max_size_mb,omitempty"` // the server's limit holds beside it
 	TTL       int  `json:"ttl,omitempty"`         // seconds that an entry lives if the call does not say
+	GC        GC   `json:"gc,omitzero"`
+}
+
+// GC is how keys make room for others (package kv). The zero value evicts none.
+type GC struct {
+	Strategy      string `json:"strategy,omitempty"` // lru, lfu, ttl, size_based or hybrid
+	EverySeconds  int    `json:"every_seconds,omitempty"`
+	MaxPercent    int    `json:"max_percent,omitempty"`    // of the limit: where it begins
+	TargetPercent int    `json:"target_percent,omitempty"` // where it ends
 }
 
 // Checkpoints is how often an agent's memory is saved (package checkpoint). Without EverySeconds it

@@ -68,9 +68,16 @@ func externalKV(m *model.Model) string {
 // newKV creates the service of keys and values, on the server that the operator's memory model
 // names, or on the store.
 func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
+	evicted := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_kv_evicted_total", Help: "Keys that garbage collection has evicted, by strategy.",
+	}, []string{"strategy"})
 	a.kv = &kv.Service{
 		Store: a.store, Agents: a.store, MaxMB: a.cfg.WorkingMB, Quota: a.quota, Now: a.now,
 		OnError: func(what string, err error) { a.log.Error().Err(err).Msg(what) },
+		Evicted: func(strategy string, keys int) { evicted.WithLabelValues(strategy).Add(float64(keys)) },
+	}
+	if a.models.Default != nil {
+		a.kv.GC = a.models.Default.GC()
 	}
 	s, ok := readShortTerm(a.models.Default)
 	if !ok {

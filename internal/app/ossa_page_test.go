@@ -186,7 +186,22 @@ func ossaCases() map[string]ossaCase {
 		},
 
 		"lifecycle: garbage_collection": func(p *ossaPage) {
-			p.listed(`lifecycle: {garbage_collection: {strategy: lru}}`, "lifecycle.garbage_collection")
+			id := p.join("short_term: {enabled: true, working_memory: {max_size_mb: 1}}\nlifecycle: {garbage_collection: {strategy: lru, max_memory_percent: 90, target_memory_percent: 70}}")
+			big := `"` + strings.Repeat("x", 400_000) + `"`
+			p.s.do("PUT", working(id, "first"), `{"pinned":true,"value":`+big+`}`).ok(nil)
+			p.s.do("PUT", working(id, "second"), `{"value":`+big+`}`).ok(nil)
+			p.s.do("PUT", working(id, "third"), `{"value":`+big+`}`).ok(nil)
+			p.s.get(working(id, "first")).ok(nil)
+			p.s.get(working(id, "second")).refused(http.StatusNotFound, "NotFound")
+			p.s.get(working(id, "third")).ok(nil)
+		},
+		"lifecycle: garbage_collection, keys in redis or memcached": func(p *ossaPage) {
+			redis := kvtest.StartRedis(p.t)
+			s := start(p.t, "HEARDLOG_MEMORY_MODEL="+kvModel(p.t, "redis", `{endpoint: "redis://`+redis.Addr+`"}`, "lifecycle: {garbage_collection: {strategy: lru}}\n"))
+			s.do(http.MethodPost, kvPath("n", "gc"), `{}`).refused(http.StatusNotImplemented, "NotImplemented", "own settings")
+		},
+		"lifecycle: garbage_collection.target_memory_percent not below max_memory_percent": func(p *ossaPage) {
+			p.refused(`lifecycle: {garbage_collection: {max_memory_percent: 60, target_memory_percent: 60}}`, "lifecycle.garbage_collection.target_memory_percent", "60")
 		},
 		"lifecycle: backup": func(p *ossaPage) {
 			p.listed(`lifecycle: {backup: {interval_hours: 1}}`, "lifecycle.backup")

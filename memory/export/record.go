@@ -128,6 +128,7 @@ type Working struct {
 	Value     Text   `json:"value"`
 	UpdatedMS int64  `json:"updated_ms"`
 	ExpiresMS int64  `json:"expires_ms"`
+	Pinned    bool   `json:"pinned,omitempty"`
 	// Noted is the size that the store notes, 0 if it notes none. Only Verify reads it.
 	Noted int64 `json:"-"`
 }
@@ -143,6 +144,7 @@ type Conversation struct {
 	Namespace string `json:"namespace,omitempty"`
 	UpdatedMS int64  `json:"updated_ms,omitempty"` // of an entry of a namespace
 	ExpiresMS int64  `json:"expires_ms,omitempty"` // 0 = never
+	Pinned    bool   `json:"pinned,omitempty"`     // of an entry of a namespace
 }
 
 // Value is a record of package record that is not deleted. Deletions are not exported: readers by

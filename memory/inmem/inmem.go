@@ -31,7 +31,7 @@ type Store struct {
 	keys       map[string][]byte // by name
 	replays    map[key]replay    // by project and name
 
-	spaces map[kv.Space]map[string]kv.Entry
+	spaces map[kv.Space]map[string]kept
 
 	records records
 	items   []itemPlace // in order of arrival; those of erased agents stay
@@ -55,7 +55,7 @@ var (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kv.Entry{}, records: newRecords(), replays: map[key]replay{}}
+	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kept{}, records: newRecords(), replays: map[key]replay{}}
 }
 
 // enter locks the store for one call; without an error the caller unlocks it.

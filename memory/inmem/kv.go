@@ -10,10 +10,13 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
-var _ kv.Store = (*Store)(nil)
+var (
+	_ kv.Store   = (*Store)(nil)
+	_ kv.Evicter = (*Store)(nil)
+)
 
 // inSpace runs fn under the store's lock on the entries of a space that have not expired.
-func (s *Store) inSpace(ctx context.Context, space kv.Space, nowMS int64, fn func(map[string]kv.Entry) error) error {
+func (s *Store) inSpace(ctx context.Context, space kv.Space, nowMS int64, fn func(map[string]kept) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -27,21 +30,31 @@ func (s *Store) inSpace(ctx context.Context, space kv.Space, nowMS int64, fn fun
 }
 
 // entries returns a space's entries without those that have expired. The caller holds mu.
-func (s *Store) entries(space kv.Space, nowMS int64) map[string]kv.Entry {
+func (s *Store) entries(space kv.Space, nowMS int64) map[string]kept {
 	list := s.spaces[space]
-	maps.DeleteFunc(list, func(_ string, e kv.Entry) bool { return e.ExpiresMS <= nowMS })
+	maps.DeleteFunc(list, func(_ string, e kept) bool { return e.ExpiresMS <= nowMS })
 	return list
+}
+
+// kept is an entry with how it was used.
+type kept struct {
+	kv.Entry
+	usedMS, uses int64
+}
+
+func (e *kept) key() kv.Key {
+	return kv.Key{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS, Pinned: e.Pinned, UsedMS: e.usedMS, Uses: e.uses}
 }
 
 // PutKeys implements kv.Store.
 func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
-	return s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
+	return s.inSpace(ctx, space, nowMS, func(list map[string]kept) error {
 		return s.put(space, list, entries, limit)
 	})
 }
 
 // put stores entries in a space. The caller holds mu.
-func (s *Store) put(space kv.Space, list map[string]kv.Entry, entries []kv.Entry, limit kv.Limit) error {
+func (s *Store) put(space kv.Space, list map[string]kept, entries []kv.Entry, limit kv.Limit) error {
 	if space.Agent != "" {
 		if err := s.agents[key{space.Project, space.Agent}].head.Agent.MustBeActive(fault.Stopped); err != nil {
 			return err
@@ -67,23 +80,23 @@ func (s *Store) put(space kv.Space, list map[string]kv.Entry, entries []kv.Entry
 		return err
 	}
 	if list == nil {
-		list = map[string]kv.Entry{}
+		list = map[string]kept{}
 		s.spaces[space] = list
 	}
 	for _, e := range entries {
 		e.Value = bytes.Clone(e.Value)
-		list[e.Key] = e
+		list[e.Key] = kept{e, e.UpdatedMS, list[e.Key].uses + 1}
 	}
 	return nil
 }
 
 // UpdateKey implements kv.Store.
 func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
-	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) (err error) {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kept) (err error) {
 		var old *kv.Entry
 		if there, ok := list[key]; ok {
 			there.Value = bytes.Clone(there.Value)
-			old = &there
+			old = &there.Entry
 		}
 		if e, err = decide(old); err != nil {
 			return err
@@ -95,11 +108,11 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit
 
 // GetKeys implements kv.Store.
 func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowMS int64) (found []kv.Entry, err error) {
-	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kept) error {
 		for _, key := range keys {
 			if e, ok := list[key]; ok {
 				e.Value = bytes.Clone(e.Value)
-				found = append(found, e)
+				found = append(found, e.Entry)
 			}
 		}
 		return nil
@@ -124,7 +137,7 @@ func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, 
 
 // DeleteKey implements kv.Store.
 func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS int64) (found bool, err error) {
-	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kept) error {
 		_, found = list[key]
 		delete(list, key)
 		return nil
@@ -134,13 +147,13 @@ func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS
 
 // ListKeys implements kv.Store.
 func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limit int, nowMS int64) (page kv.Page, err error) {
-	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kept) error {
 		// By bytes, which in UTF-8 is by code point.
 		for _, key := range slices.Sorted(maps.Keys(list)) {
 			e := list[key]
 			page.Total, page.Bytes = page.Total+1, page.Bytes+e.Size()
 			if key > after && len(page.Keys) < max(limit, 1) {
-				page.Keys = append(page.Keys, kv.Key{Key: key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS})
+				page.Keys = append(page.Keys, e.key())
 			}
 		}
 		return nil
@@ -150,12 +163,39 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 
 // ClearKeys implements kv.Store.
 func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (n int, err error) {
-	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kept) error {
 		n = len(list)
 		delete(s.spaces, space)
 		return nil
 	})
 	return n, err
+}
+
+// EvictKeys implements kv.Evicter.
+func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (n int, err error) {
+	err = s.inSpace(ctx, space, 0, func(list map[string]kept) error {
+		for _, k := range keys {
+			if e, ok := list[k.Key]; ok && !e.Pinned && e.UpdatedMS == k.UpdatedMS {
+				delete(list, k.Key)
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// TouchKeys implements kv.Evicter.
+func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) error {
+	return s.inSpace(ctx, space, 0, func(list map[string]kept) error {
+		for _, u := range uses {
+			if e, ok := list[u.Key]; ok {
+				e.usedMS, e.uses = max(e.usedMS, u.UsedMS), e.uses+u.Uses
+				list[u.Key] = e
+			}
+		}
+		return nil
+	})
 }
 
 // SweepKeys implements kv.Store.

@@ -30,6 +30,7 @@ type Entry struct {
 	Value     []byte
 	UpdatedMS int64 // when it was set, Unix ms
 	ExpiresMS int64 // it is absent from then on, Unix ms; Never for an entry that stays
+	Pinned    bool  // it is not evicted
 }
 
 // Never is the ExpiresMS of an entry that stays until it is deleted.
@@ -44,6 +45,16 @@ type Key struct {
 	Bytes     int64 // Entry.Size
 	UpdatedMS int64
 	ExpiresMS int64
+	Pinned    bool
+	UsedMS    int64 // when it was last set or, as far as Store.TouchKeys was told, read
+	Uses      int64 // how often, at least 1
+}
+
+// Use is a number of reads of a key.
+type Use struct {
+	Key    string
+	Uses   int64
+	UsedMS int64 // of the last read, Unix ms
 }
 
 // Page is a page of a space's keys, without those that have expired.
@@ -123,6 +134,16 @@ type Store interface {
 	ClearKeys(ctx context.Context, s Space, nowMS int64) (int, error)
 	// SweepKeys deletes what has expired, in all spaces, and returns how many entries those were.
 	SweepKeys(ctx context.Context, nowMS int64) (int, error)
+}
+
+// Evicter is a Store that notes how keys are used and which are pinned, so that a Service can evict
+// keys.
+type Evicter interface {
+	// EvictKeys deletes those of the keys that are not pinned and have not been set since they were
+	// listed. It returns how many that were.
+	EvictKeys(ctx context.Context, s Space, keys []Key) (int, error)
+	// TouchKeys notes reads. Keys that are not there are ignored.
+	TouchKeys(ctx context.Context, s Space, uses []Use) error
 }
 
 // Put stores one entry; see Store.PutKeys.

@@ -104,13 +104,16 @@ func (s *Service) update(ctx context.Context, project, name, key string, ttl int
 	}
 	now := s.nowMS()
 	var e Entry
-	err = s.counted(&p, int64(len(key)), func() (err error) {
+	put := func() (err error) {
 		e, err = s.Store.UpdateKey(ctx, p.Space, key, p.limit, now, func(old *Entry) (Entry, error) {
 			e, err := decide(&p, old, now)
 			e.UpdatedMS = now
+			e.Pinned = old != nil && old.Pinned
 			return e, err
 		})
 		return err
-	})
+	}
+	size := int64(len(key))
+	err = s.makingRoom(ctx, &p, []string{key}, size+maxNumber, func() error { return s.counted(&p, size, put) })
 	return e, err
 }

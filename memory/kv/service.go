@@ -58,9 +58,16 @@ type Service struct {
 		Room(project string, messages int, bytes int64) error
 		Stored(project string, messages int, bytes int64)
 	}
-	Now func() time.Time
+	// GC is how namespaces make room; the zero value evicts nothing from them. Agents have settings
+	// of their own for their working memories.
+	GC memory.GC
+	// Evicted is called after keys were evicted; nil ignores it.
+	Evicted func(strategy string, keys int)
+	Now     func() time.Time
 	// OnError reports what Run could not do.
 	OnError func(what string, err error)
+
+	used used
 }
 
 // place is a namespace with its limits.
@@ -69,6 +76,7 @@ type place struct {
 	limit Limit
 	ttl   int           // seconds that an entry lives unless the call says otherwise, or NoEnd
 	agent *memory.Agent // whose working memory it is, in a store that knows no agents
+	gc    memory.GC
 }
 
 // maxExternalTTL bounds how long working memories stay in a store that knows no agents, in seconds.
@@ -97,7 +105,7 @@ func (s *Service) open(ctx context.Context, project, name string) (place, error)
 	}
 	id, ok := strings.CutPrefix(name, AgentPrefix)
 	if !ok {
-		return place{Space{Project: project, Name: name}, Limit{Keys: MaxKeys, Bytes: int64(mb) << 20}, NoEnd, nil}, nil
+		return place{Space{Project: project, Name: name}, Limit{Keys: MaxKeys, Bytes: int64(mb) << 20}, NoEnd, nil, s.GC}, nil
 	}
 	h, err := s.Agents.Head(ctx, project, id)
 	if err != nil {
@@ -112,7 +120,7 @@ func (s *Service) open(ctx context.Context, project, name string) (place, error)
 	} else {
 		mb = min(mb, DefaultMB)
 	}
-	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL, nil}
+	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL, nil, own.GC}
 	if s.External {
 		p.Space, p.agent = Space{Project: project, Name: name}, &h.Agent
 	}
@@ -159,9 +167,10 @@ func checkKeys(field string, keys []string) error {
 
 // Value is a value to store: any JSON, for TTL seconds, DefaultTTL or NoEnd.
 type Value struct {
-	Key  string
-	JSON []byte
-	TTL  int
+	Key    string
+	JSON   []byte
+	TTL    int
+	Pinned bool // it is not evicted
 }
 
 // Set stores values, all or none, and returns their entries. It fails with fault.Stopped if the
@@ -195,13 +204,19 @@ func (s *Service) Set(ctx context.Context, project, name string, values ...Value
 		if err := p.check(v.TTL); err != nil {
 			return nil, err
 		}
+		if _, ok := s.Store.(Evicter); v.Pinned && !ok {
+			return nil, fault.New(fault.Unsupported, "the provider of keys and values cannot pin keys")
+		}
 	}
 	now := s.nowMS()
 	entries := make([]Entry, len(values))
 	for i, v := range values {
-		entries[i] = Entry{Key: v.Key, Value: bytes.Clone(v.JSON), UpdatedMS: now, ExpiresMS: p.expires(now, v.TTL)}
+		entries[i] = Entry{Key: v.Key, Value: bytes.Clone(v.JSON), UpdatedMS: now, ExpiresMS: p.expires(now, v.TTL), Pinned: v.Pinned}
 	}
-	return entries, s.counted(&p, size, func() error { return s.Store.PutKeys(ctx, p.Space, entries, p.limit, now) })
+	err = s.makingRoom(ctx, &p, keys, size, func() error {
+		return s.counted(&p, size, func() error { return s.Store.PutKeys(ctx, p.Space, entries, p.limit, now) })
+	})
+	return entries, err
 }
 
 // counted runs put, which stores so many bytes, if the project has room for them. Working memories
@@ -246,7 +261,11 @@ func (s *Service) get(ctx context.Context, project, name string, keys []string) 
 	if err != nil {
 		return nil, p, err
 	}
-	found, err := s.Store.GetKeys(ctx, p.Space, keys, s.nowMS())
+	now := s.nowMS()
+	found, err := s.Store.GetKeys(ctx, p.Space, keys, now)
+	if p.gc.Strategy != "" {
+		s.used.read(&p, found, now)
+	}
 	return found, p, err
 }
 
@@ -309,7 +328,8 @@ func EraseProject(ctx context.Context, store Store, project string) (int, error)
 
 func (s *Service) nowMS() int64 { return s.Now().UnixMilli() }
 
-// Run erases expired entries, at once and then every minute, until ctx is done. It returns nil.
+// Run erases expired entries and evicts what is due, at once and then every minute, until ctx is
+// done. It returns nil.
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -317,6 +337,7 @@ func (s *Service) Run(ctx context.Context) error {
 		if _, err := s.Store.SweepKeys(ctx, s.nowMS()); err != nil && ctx.Err() == nil {
 			s.OnError("erase expired keys", err)
 		}
+		s.collect(ctx)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -231,6 +231,9 @@ func (m *Model) Apply(s *memory.Settings, inherit memory.Inherit) memory.Inherit
 			own.TTL = int(w.TTLSeconds)
 		}
 	}
+	if own := &s.Memory.Working; own.GC.Strategy == "" {
+		own.GC = m.GC()
+	}
 	if session := r.Session; session != nil {
 		if s.IdleTimeoutS < 0 {
 			s.IdleTimeoutS = int(session.TTLSeconds)
@@ -254,4 +257,13 @@ func (m *Model) Apply(s *memory.Settings, inherit memory.Inherit) memory.Inherit
 		s.Memory.Remember.Patterns = p.Types
 	}
 	return inherit
+}
+
+// GC returns how the document has keys and values make room.
+func (m *Model) GC() memory.GC {
+	c := m.Report.GarbageCollection
+	if c == nil {
+		return memory.GC{}
+	}
+	return memory.GC{Strategy: c.Strategy, EverySeconds: int(c.RunIntervalSeconds), MaxPercent: int(c.MaxPercent), TargetPercent: int(c.TargetPercent)}
 }

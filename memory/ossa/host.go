@@ -40,6 +40,7 @@ func (c *checker) judge(r *Report, given map[string]any, server Host) {
 	}
 	h.providerInterface()
 	h.lifecycle()
+	r.GarbageCollection = h.garbageCollection()
 	r.Refused = atMost(h.refused)
 	c.unsupported = append(c.unsupported, h.without...)
 }
@@ -225,7 +226,6 @@ func (h *host) providerInterface() {
 
 func (h *host) lifecycle() {
 	for _, s := range []struct{ name, why string }{
-		{"garbage_collection", "expired values are erased within minutes, and limits refuse what is too much"},
 		{"backup", "backups are the operator's: HEARDLOG_MEMORY_MODEL with a destination, or heardlog backup"},
 		{"compaction", "the store compacts itself"},
 		{"migration", "the operator runs heardlog migrate"},
@@ -237,4 +237,28 @@ func (h *host) lifecycle() {
 			h.note("lifecycle."+s.name, "has no effect: %s", s.why)
 		}
 	}
+}
+
+// garbageCollection judges lifecycle.garbage_collection. It returns nil if the document has not
+// written it, or it cannot run.
+func (h *host) garbageCollection() *GarbageCollection {
+	const path = "lifecycle.garbage_collection"
+	if !h.wants(path) {
+		return nil
+	}
+	if p := h.text("short_term.provider"); h.KV != "" || h.Connects && (p == "redis" || p == "memcached") && h.text("short_term.connection.endpoint") != "" {
+		h.note(path, "has no effect: keys and values are in another server, which evicts by its own settings")
+		return nil
+	}
+	m := section(h.effective, "lifecycle", "garbage_collection")
+	var c GarbageCollection
+	c.Strategy, _ = m["strategy"].(string)
+	c.RunIntervalSeconds, _ = m["run_interval_seconds"].(int64)
+	c.MaxPercent, _ = m["max_memory_percent"].(int64)
+	c.TargetPercent, _ = m["target_memory_percent"].(int64)
+	if c.TargetPercent >= c.MaxPercent {
+		h.refuse(path+".target_memory_percent", "%d is not below max_memory_percent, which is %d", c.TargetPercent, c.MaxPercent)
+		return nil
+	}
+	return &c
 }

@@ -74,6 +74,14 @@ type WorkingMemory struct {
 	TTLSeconds int64 `json:"ttl_seconds,omitempty"`
 }
 
+// GarbageCollection is how keys and values make room for others.
+type GarbageCollection struct {
+	Strategy           string `json:"strategy"`
+	RunIntervalSeconds int64  `json:"run_interval_seconds"`
+	MaxPercent         int64  `json:"max_memory_percent"`
+	TargetPercent      int64  `json:"target_memory_percent"`
+}
+
 // Report is the result of Validate. A document with errors has nothing else set. Fields about parts
 // that the document lacks are not set either.
 type Report struct {
@@ -88,6 +96,8 @@ type Report struct {
 	WorkingMemory *WorkingMemory `json:"working_memory,omitempty"`
 	// MaxSessions is how many agents may run by the document at a time; 0 = no limit.
 	MaxSessions int64 `json:"max_sessions,omitempty"`
+	// GarbageCollection is nil unless the document has written it.
+	GarbageCollection *GarbageCollection `json:"garbage_collection,omitempty"`
 	// AgentState and History are what long_term means here.
 	AgentState *AgentState `json:"agent_state,omitempty"`
 	History    *History    `json:"conversation_history,omitempty"`

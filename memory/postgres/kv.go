@@ -12,7 +12,10 @@ import (
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
-var _ kv.Store = (*Store)(nil)
+var (
+	_ kv.Store   = (*Store)(nil)
+	_ kv.Evicter = (*Store)(nil)
+)
 
 // keyRow is where the entries of a space are: by the agent's number, or by kv.Space.Owner, in its
 // stored form, under number 0.
@@ -142,11 +145,12 @@ func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, si
 		return err
 	}
 	b := &pgx.Batch{}
-	b.Queue(`INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body)
-		SELECT $1, $2, u.* FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) u
-		ON CONFLICT (agent_no, project, key) DO UPDATE SET size = excluded.size, updated_ms = excluded.updated_ms, expires_ms = excluded.expires_ms, body = excluded.body`,
+	b.Queue(`INSERT INTO kv AS old (agent_no, project, key, size, updated_ms, expires_ms, body, pinned, used_ms, uses)
+		SELECT $1, $2, u.*, u.updated_ms, 1 FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::boolean[]) u (key, size, updated_ms, expires_ms, body, pinned)
+		ON CONFLICT (agent_no, project, key) DO UPDATE SET size = excluded.size, updated_ms = excluded.updated_ms, expires_ms = excluded.expires_ms, body = excluded.body,
+			pinned = excluded.pinned, used_ms = excluded.used_ms, uses = old.uses + 1`,
 		at.no, at.project, names, column(entries, func(e *kv.Entry) int64 { return e.Size() }), column(entries, func(e *kv.Entry) int64 { return e.UpdatedMS }),
-		column(entries, func(e *kv.Entry) int64 { return e.ExpiresMS }), sealed)
+		column(entries, func(e *kv.Entry) int64 { return e.ExpiresMS }), sealed, column(entries, func(e *kv.Entry) bool { return e.Pinned }))
 	if at.no == 0 {
 		b.Queue("UPDATE kv_count SET n = $2, size = $3 WHERE project = $1", at.project, keys, size)
 	}
@@ -198,13 +202,13 @@ func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowM
 func (s *Store) selectKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys []string, nowMS int64) ([]kv.Entry, error) {
 	return collect(ctx, tx, func(row pgx.CollectableRow) (e kv.Entry, err error) {
 		var sealed []byte
-		if err := row.Scan(&e.Key, &e.UpdatedMS, &e.ExpiresMS, &sealed); err != nil {
+		if err := row.Scan(&e.Key, &e.UpdatedMS, &e.ExpiresMS, &e.Pinned, &sealed); err != nil {
 			return e, err
 		}
 		e.Key = shown(e.Key)
 		e.Value, err = s.sealer.Open(sealed, tables.KVOwner(space, e.Key))
 		return e, err
-	}, "SELECT k.key, updated_ms, expires_ms, body FROM unnest($3::text[]) WITH ORDINALITY u (key, at) JOIN kv k ON k.agent_no = $1 AND k.project = $2 AND k.key = u.key WHERE expires_ms > $4 ORDER BY u.at",
+	}, "SELECT k.key, updated_ms, expires_ms, pinned, body FROM unnest($3::text[]) WITH ORDINALITY u (key, at) JOIN kv k ON k.agent_no = $1 AND k.project = $2 AND k.key = u.key WHERE expires_ms > $4 ORDER BY u.at",
 		at.no, at.project, storedAll(keys), nowMS)
 }
 
@@ -245,10 +249,10 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 			return err
 		}
 		page.Keys, err = collect(ctx, tx, func(row pgx.CollectableRow) (k kv.Key, err error) {
-			err = row.Scan(&k.Key, &k.Bytes, &k.UpdatedMS, &k.ExpiresMS)
+			err = row.Scan(&k.Key, &k.Bytes, &k.UpdatedMS, &k.ExpiresMS, &k.Pinned, &k.UsedMS, &k.Uses)
 			k.Key = shown(k.Key)
 			return k, err
-		}, "SELECT key, size, updated_ms, expires_ms FROM kv WHERE agent_no = $1 AND project = $2 AND key > $3 AND expires_ms > $4 ORDER BY key LIMIT $5",
+		}, "SELECT key, size, updated_ms, expires_ms, pinned, used_ms, uses FROM kv WHERE agent_no = $1 AND project = $2 AND key > $3 AND expires_ms > $4 ORDER BY key LIMIT $5",
 			at.no, at.project, stored(after), nowMS, max(limit, 1))
 		return err
 	})
@@ -298,6 +302,40 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 		more = space.Agent == "" && n == clearRows
 	}
 	return cleared, nil
+}
+
+// EvictKeys implements kv.Evicter.
+func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (evicted int, err error) {
+	err = s.transact(ctx, "evict keys", func(ctx context.Context, tx pgx.Tx) error {
+		at, err := lockSpace(ctx, tx, space)
+		if err != nil {
+			return err
+		}
+		var size int64
+		err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv USING unnest($3::text[], $4::bigint[]) u (key, updated_ms)
+				WHERE agent_no = $1 AND project = $2 AND kv.key = u.key AND kv.updated_ms = u.updated_ms AND NOT pinned RETURNING size)
+			SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project,
+			column(keys, func(k *kv.Key) string { return stored(k.Key) }), column(keys, func(k *kv.Key) int64 { return k.UpdatedMS })).Scan(&evicted, &size)
+		if err != nil {
+			return err
+		}
+		return uncount(ctx, tx, at, evicted, size)
+	})
+	return evicted, err
+}
+
+// TouchKeys implements kv.Evicter.
+func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) error {
+	return s.transact(ctx, "note reads of keys", func(ctx context.Context, tx pgx.Tx) error {
+		at, err := lockSpace(ctx, tx, space)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE kv SET used_ms = greatest(kv.used_ms, u.used_ms), uses = kv.uses + u.uses FROM unnest($3::text[], $4::bigint[], $5::bigint[]) u (key, used_ms, uses)
+			WHERE agent_no = $1 AND project = $2 AND kv.key = u.key`, at.no, at.project, column(uses, func(u *kv.Use) string { return stored(u.Key) }),
+			column(uses, func(u *kv.Use) int64 { return u.UsedMS }), column(uses, func(u *kv.Use) int64 { return u.Uses }))
+		return err
+	})
 }
 
 // SweepKeys implements kv.Store. It leaves rows that another transaction has locked.

@@ -11,7 +11,10 @@ import (
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
-var _ kv.Store = (*Store)(nil)
+var (
+	_ kv.Store   = (*Store)(nil)
+	_ kv.Evicter = (*Store)(nil)
+)
 
 // keyRow is where the entries of a space are: by the agent's number, or by kv.Space.Owner under
 // number 0.
@@ -130,7 +133,8 @@ func (t *tx) putKeys(space kv.Space, at keyRow, entries []kv.Entry, sealed [][]b
 	for i := range entries {
 		e := &entries[i]
 		if numbers[i] != 0 {
-			_, err = t.Exec("UPDATE kv SET size = ?, updated_ms = ?, expires_ms = ?, body = ? WHERE no = ?", e.Size(), e.UpdatedMS, e.ExpiresMS, sealed[i], numbers[i])
+			_, err = t.Exec("UPDATE kv SET size = ?, updated_ms = ?, expires_ms = ?, pinned = ?, used_ms = ?, uses = uses + 1, body = ? WHERE no = ?",
+				e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, sealed[i], numbers[i])
 		} else {
 			err = t.insertKey(at, e, sealed[i])
 		}
@@ -142,8 +146,8 @@ func (t *tx) putKeys(space kv.Space, at keyRow, entries []kv.Entry, sealed [][]b
 }
 
 func (t *tx) insertKey(at keyRow, e *kv.Entry, sealed []byte) error {
-	_, err := t.Exec("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		at.no, at.project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
+	_, err := t.Exec("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, pinned, used_ms, uses, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
+		at.no, at.project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, sealed)
 	return err
 }
 
@@ -232,12 +236,12 @@ func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowM
 
 // readKey returns the entry of a key, or nil if there is none.
 func (s *Store) readKey(c *dbfile.Conn, space kv.Space, at keyRow, key string, nowMS int64) (*kv.Entry, error) {
-	row, err := c.First("SELECT updated_ms, expires_ms, body FROM kv WHERE agent_no = ? AND project = ? AND key = ? AND expires_ms > ?", at.no, at.project, key, nowMS)
+	row, err := c.First("SELECT updated_ms, expires_ms, body, pinned FROM kv WHERE agent_no = ? AND project = ? AND key = ? AND expires_ms > ?", at.no, at.project, key, nowMS)
 	if err != nil || row == nil {
 		return nil, err
 	}
 	plain, err := s.sealer.Open(row.Blob(2), tables.KVOwner(space, key))
-	return &kv.Entry{Key: key, Value: bytes.Clone(plain), UpdatedMS: row.Int(0), ExpiresMS: row.Int(1)}, err
+	return &kv.Entry{Key: key, Value: bytes.Clone(plain), UpdatedMS: row.Int(0), ExpiresMS: row.Int(1), Pinned: row.Bool(3)}, err
 }
 
 // DeleteKey implements kv.Store.
@@ -264,8 +268,8 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 		}
 		page = kv.Page{Total: int(row.Int(0)), Bytes: row.Int(1)}
 		page.Keys, err = dbfile.Collect(c, func(row dbfile.Row) (kv.Key, error) {
-			return kv.Key{Key: row.Text(0), Bytes: row.Int(1), UpdatedMS: row.Int(2), ExpiresMS: row.Int(3)}, nil
-		}, "SELECT key, size, updated_ms, expires_ms FROM kv INDEXED BY kv_key WHERE agent_no = ? AND project = ? AND key > ? AND expires_ms > ? ORDER BY key LIMIT ?+0",
+			return kv.Key{Key: row.Text(0), Bytes: row.Int(1), UpdatedMS: row.Int(2), ExpiresMS: row.Int(3), Pinned: row.Bool(4), UsedMS: row.Int(5), Uses: row.Int(6)}, nil
+		}, "SELECT key, size, updated_ms, expires_ms, pinned, used_ms, uses FROM kv INDEXED BY kv_key WHERE agent_no = ? AND project = ? AND key > ? AND expires_ms > ? ORDER BY key LIMIT ?+0",
 			at.no, at.project, after, nowMS, int64(max(limit, 1)))
 		return err
 	})
@@ -301,6 +305,43 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (int
 		n, live, err := t.dropKeys("kv_key WHERE agent_no = ? AND project = ? AND no <= ?", nowMS, at.no, at.project, last)
 		return live, n > 0, err
 	})
+}
+
+// EvictKeys implements kv.Evicter.
+func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (n int, err error) {
+	err = s.eachKey(ctx, "evict keys", space, len(keys), func(t *tx, at keyRow, i int) error {
+		k := &keys[i]
+		gone, _, err := t.dropKeys("kv_key WHERE agent_no = ? AND project = ? AND key = ? AND pinned = 0 AND updated_ms = ?", 0, at.no, at.project, k.Key, k.UpdatedMS)
+		n += gone
+		return err
+	})
+	return n, err
+}
+
+// TouchKeys implements kv.Evicter.
+func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) error {
+	return s.eachKey(ctx, "note reads of keys", space, len(uses), func(t *tx, at keyRow, i int) error {
+		u := &uses[i]
+		_, err := t.Exec("UPDATE kv SET used_ms = max(used_ms, ?), uses = uses + ? WHERE agent_no = ? AND project = ? AND key = ?", u.UsedMS, u.Uses, at.no, at.project, u.Key)
+		return err
+	})
+}
+
+// eachKey runs fn for each of n keys, in slices between other calls.
+func (s *Store) eachKey(ctx context.Context, what string, space kv.Space, n int, fn func(t *tx, at keyRow, i int) error) error {
+	next := 0
+	_, err := s.writeSlices(ctx, what, func(t *tx) (int, bool, error) {
+		at, err := spaceOf(t.Conn, space)
+		end := min(n, next+sweepRows)
+		for i := next; i < end && err == nil; i++ {
+			err = fn(t, at, i)
+		}
+		if err == nil {
+			next = end
+		}
+		return 0, next < n, err
+	})
+	return err
 }
 
 // SweepKeys implements kv.Store.

@@ -25,7 +25,7 @@ func RunWorking(t *testing.T, open func(*testing.T) WorkingStore) {
 	for name, test := range map[string]func(*testing.T, context.Context, WorkingStore){
 		"PutAndGet": testWorkingPut, "Unknown": testWorkingUnknown, "Ended": testWorkingEnded, "Expired": testWorkingExpired, "Limit": testWorkingLimit,
 		"RoomByExpiry": testWorkingRoom, "List": testWorkingList, "Clear": testWorkingClear, "Tenants": testWorkingTenants, "GoesWithAgent": testWorkingErase,
-		"Sweep": testWorkingSweep, "Concurrent": testWorkingConcurrent, "EraseRace": testWorkingEraseRace, "Canceled": testWorkingCanceled,
+		"Sweep": testWorkingSweep, "Concurrent": testWorkingConcurrent, "EraseRace": testWorkingEraseRace, "Canceled": testWorkingCanceled, "Evict": testWorkingEvict,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, t.Context(), open(t)) })
 	}
@@ -105,7 +105,7 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, "page", page, kv.Page{Keys: []kv.Key{{Key: "k", Bytes: int64(len(long)) + 1, UpdatedMS: 1000, ExpiresMS: 6003}}, Total: 1, Bytes: int64(len(long)) + 1})
+	wantSame(t, "page", page, kv.Page{Keys: []kv.Key{{Key: "k", Bytes: int64(len(long)) + 1, UpdatedMS: 1000, ExpiresMS: 6003, UsedMS: 1000, Uses: 5}}, Total: 1, Bytes: int64(len(long)) + 1})
 	for _, want := range []bool{true, false} {
 		if found, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 2000); err != nil || found != want {
 			t.Errorf("deleted %v, %v; want %v", found, err, want)

@@ -197,8 +197,8 @@ func (x *exporting) items() error {
 
 func (x *exporting) working() error {
 	where, args := x.agentScope()
-	return x.DB.Walk("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM kv w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row Row) error {
-		w := export.Working{Project: row.Text(0), AgentID: row.Text(1), Key: row.Text(2), UpdatedMS: row.Int(4), ExpiresMS: row.Int(5), Noted: row.Int(6)}
+	return x.DB.Walk("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size, w.pinned FROM kv w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row Row) error {
+		w := export.Working{Project: row.Text(0), AgentID: row.Text(1), Key: row.Text(2), UpdatedMS: row.Int(4), ExpiresMS: row.Int(5), Noted: row.Int(6), Pinned: row.Bool(7)}
 		plain, err := x.Sealer.Open(row.Blob(3), KVOwner(kv.Space{Project: w.Project, Agent: w.AgentID}, w.Key))
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
@@ -218,7 +218,7 @@ func (x *exporting) conversations() error {
 		by := "project COLLATE " + x.Bytes
 		where, args = "(project = ? OR "+by+" > ? AND "+by+" < ?)", append(args, p, p+"/", p+"0") // 0 follows the slash
 	}
-	return x.DB.Walk("SELECT project, key, body, updated_ms, expires_ms FROM kv WHERE agent_no = 0 AND (expires_ms = ? OR project NOT LIKE '~%') AND "+where+" ORDER BY project COLLATE "+x.Bytes+", key", args, func(row Row) error {
+	return x.DB.Walk("SELECT project, key, body, updated_ms, expires_ms, pinned FROM kv WHERE agent_no = 0 AND (expires_ms = ? OR project NOT LIKE '~%') AND "+where+" ORDER BY project COLLATE "+x.Bytes+", key", args, func(row Row) error {
 		c := export.Conversation{Project: row.Text(0), ID: row.Text(1)}
 		plain, err := x.Sealer.Open(row.Blob(2), KVOwner(kv.Space{Project: c.Project}, c.ID))
 		if err != nil {
@@ -226,6 +226,7 @@ func (x *exporting) conversations() error {
 		}
 		if project, name, ok := strings.Cut(c.Project, "/"); ok && !strings.HasPrefix(project, "~") {
 			c.Project, c.Namespace, c.UpdatedMS = project, name, row.Int(3)
+			c.Pinned = row.Bool(5)
 			if end := row.Int(4); end != kv.Never {
 				c.ExpiresMS = end
 			}

@@ -99,11 +99,11 @@ func (m *importing) record(r *export.Record) error {
 		return m.item(r.Item)
 	case r.Working != nil:
 		e := r.Working
-		entry := kv.Entry{Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
+		entry := kv.Entry{Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS, Pinned: e.Pinned}
 		return m.taken(m.entry(kv.Space{Project: e.Project, Agent: e.AgentID}, entry), "key %s of agent %s", e.Key, e.AgentID)
 	case r.Conversation != nil:
 		c := r.Conversation
-		e := kv.Entry{Key: c.ID, Value: c.Body, UpdatedMS: c.UpdatedMS, ExpiresMS: kv.Never}
+		e := kv.Entry{Key: c.ID, Value: c.Body, UpdatedMS: c.UpdatedMS, ExpiresMS: kv.Never, Pinned: c.Pinned}
 		if c.ExpiresMS > 0 {
 			e.ExpiresMS = c.ExpiresMS
 		}
@@ -196,8 +196,8 @@ func (m *importing) entry(space kv.Space, e kv.Entry) error {
 		}
 		project = ""
 	}
-	_, err := m.db.Exec("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		no, project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, m.sealer.Seal(e.Value, KVOwner(space, e.Key)))
+	_, err := m.db.Exec("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, pinned, used_ms, uses, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
+		no, project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, m.sealer.Seal(e.Value, KVOwner(space, e.Key)))
 	if err != nil {
 		return err
 	}

@@ -289,6 +289,9 @@ CREATE TABLE kv (
   size       bigint NOT NULL,
   updated_ms bigint NOT NULL,
   expires_ms bigint NOT NULL,
+  pinned     boolean NOT NULL,
+  used_ms    bigint NOT NULL, -- when it was last set or read, and how often
+  uses       bigint NOT NULL,
   body       bytea NOT NULL,
   PRIMARY KEY (agent_no, project, key)
 );

@@ -125,6 +125,9 @@ CREATE TABLE kv (
   size       INTEGER NOT NULL,
   updated_ms INTEGER NOT NULL,
   expires_ms INTEGER NOT NULL,
+  pinned     INTEGER NOT NULL,
+  used_ms    INTEGER NOT NULL, -- when it was last set or read, and how often
+  uses       INTEGER NOT NULL,
   body       BLOB NOT NULL
 );
 CREATE UNIQUE INDEX kv_key ON kv (agent_no, project, key);
