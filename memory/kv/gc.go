@@ -40,7 +40,8 @@ type usedSpace struct {
 	reads map[string]Use
 }
 
-// maxReads bounds the keys whose reads are noted of a space. Further ones are not counted.
+// maxReads bounds the keys whose reads are noted of a space until Run stores them, each minute.
+// Further ones are not counted.
 const maxReads = 10_000
 
 // at returns what is noted of a place. The caller holds mu.
@@ -88,6 +89,19 @@ func (u *used) take(space Space) map[string]Use {
 	reads := s.reads
 	s.reads = map[string]Use{}
 	return reads
+}
+
+// takeAll is take of all spaces that have any.
+func (u *used) takeAll() map[Space]map[string]Use {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := map[Space]map[string]Use{}
+	for space, s := range u.spaces {
+		if len(s.reads) > 0 {
+			out[space], s.reads = s.reads, map[string]Use{}
+		}
+	}
+	return out
 }
 
 // due removes and returns the spaces that are to be checked.
@@ -153,10 +167,8 @@ func (s *Service) evict(ctx context.Context, p *place, e eviction, reads map[str
 	if !ok {
 		return done, fault.New(fault.Unsupported, "the provider of keys and values evicts keys by its own settings")
 	}
-	if len(reads) > 0 {
-		if err := store.TouchKeys(ctx, p.Space, slices.Collect(maps.Values(reads))); err != nil {
-			return done, err
-		}
+	if err := touch(ctx, store, p.Space, reads); err != nil {
+		return done, err
 	}
 	now := s.nowMS()
 	var all []Key
@@ -228,6 +240,14 @@ func (s *Service) evict(ctx context.Context, p *place, e eviction, reads map[str
 	return done, nil
 }
 
+// touch stores noted reads.
+func touch(ctx context.Context, store Evicter, space Space, reads map[string]Use) error {
+	if len(reads) == 0 {
+		return nil
+	}
+	return store.TouchKeys(ctx, space, slices.Collect(maps.Values(reads)))
+}
+
 // order returns the order in which a strategy evicts keys. Ties go by the last use.
 func order(strategy string, nowMS int64) func(a, b Key) int {
 	idle := func(a, b Key) int { return cmp.Or(cmp.Compare(a.UsedMS, b.UsedMS), cmp.Compare(a.Key, b.Key)) }
@@ -274,8 +294,17 @@ func (s *Service) Evict(ctx context.Context, project, name string, gc memory.GC,
 	return s.evict(ctx, &p, e, s.used.take(p.Space))
 }
 
-// collect checks the spaces that are due.
+// collect stores what was noted, and checks the spaces that are due.
 func (s *Service) collect(ctx context.Context) {
+	store, ok := s.Store.(Evicter)
+	if !ok {
+		return
+	}
+	for space, reads := range s.used.takeAll() {
+		if err := touch(ctx, store, space, reads); err != nil && !fault.Is(err, fault.NotFound) && ctx.Err() == nil {
+			s.OnError("note reads of keys", err)
+		}
+	}
 	for space, due := range s.used.due(s.nowMS()) {
 		p, err := s.open(ctx, space.Project, due.name)
 		if err != nil || p.gc.Strategy == "" { // the agent is gone
