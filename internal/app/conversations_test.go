@@ -221,6 +221,7 @@ func TestOwnPaths(t *testing.T) {
 		{"POST", "/kv/n/batch/get", true},
 		{"POST", "/kv/n/batch/set", true},
 		{"POST", "/kv/n/search", true},
+		{"POST", "/kv/n/gc", true},
 	} {
 		closed.do(c.method, v1+c.path, `{}`).refused(http.StatusUnauthorized, "InvalidPermission")
 		open.do(c.method, v1+c.path, `{}`, "Host", "evil.example").refused(http.StatusForbidden, "InvalidPermission", "evil.example")

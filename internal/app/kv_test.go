@@ -208,6 +208,7 @@ func TestKeysOfAgents(t *testing.T) {
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", kvPath(off), ""}, {"DELETE", kvPath(off), ""}, {"PUT", kvPath(off, "k"), `{"value":1}`}, {"GET", kvPath(off, "k"), ""}, {"DELETE", kvPath(off, "k"), ""}, {"POST", kvPath(off, "k", "expire"), `{"ttl_seconds":1}`},
 		{"POST", kvPath(off, "k", "increment"), `{}`}, {"POST", kvPath(off, "batch", "get"), `{"keys":["k"]}`}, {"POST", kvPath(off, "batch", "set"), `{"entries":[{"key":"k","value":1}]}`}, {"POST", kvPath(off, "search"), `{}`},
+		{"POST", kvPath(off, "gc"), `{}`},
 	} {
 		s.do(c.method, c.path, c.body).refused(http.StatusConflict, "TaskConflict", "switched off")
 		s.do(c.method, strings.Replace(c.path, url.PathEscape(off), "agent:nobody", 1), c.body).refused(http.StatusNotFound, "TaskNotFound")
@@ -264,4 +265,48 @@ func TestFullNamespaces(t *testing.T) {
 		s.post(kvPath("many", "batch", "set"), `{"entries":[`+strings.Join(entries, ",")+`]}`).ok(nil)
 	}
 	s.post(kvPath("many", "search"), `{}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "10000")
+}
+
+// TestEvictKeys: keys go in the order of the strategy, down to the target, and pinned ones stay.
+func TestEvictKeys(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_MAX_WORKING_MB=1")
+	put := func(key string, size int, more string) {
+		t.Helper()
+		s.do(http.MethodPut, kvPath("n", key), fmt.Sprintf(`{"value":%q%s}`, strings.Repeat("x", size), more)).ok(nil)
+	}
+	put("pinned", 300_000, `,"pinned":true`)
+	put("large", 300_000, "")
+	put("small", 100_000, "")
+	put("ending", 200_000, `,"ttl_seconds":1000`)
+	var page struct{ Keys []struct{ Pinned bool } }
+	if s.get(kvPath("n")).ok(&page); page.Keys[2].Pinned != true || page.Keys[0].Pinned {
+		t.Errorf("%+v", page)
+	}
+	var done struct {
+		Strategy   string
+		DryRun     bool `json:"dry_run"`
+		Evicted    []string
+		KeysAfter  int   `json:"keys_after"`
+		BytesAfter int64 `json:"bytes_after"`
+	}
+	for strategy, want := range map[string]string{"ttl": "[ending large small]", "size_based": "[large ending small]", "lru": "[large small ending]", "lfu": "[large small ending]"} {
+		s.post(kvPath("n", "gc"), `{"strategy":"`+strategy+`","target_memory_percent":10,"dry_run":true}`).ok(&done)
+		if got := fmt.Sprint(done.Evicted); got != want || done.Strategy != strategy || !done.DryRun || done.KeysAfter != 1 {
+			t.Errorf("%+v; want %s", done, want)
+		}
+	}
+	s.post(kvPath("n", "gc"), `{"max_memory_percent":90}`).ok(&done)
+	if len(done.Evicted) != 0 || done.Strategy != "hybrid" {
+		t.Errorf("%+v", done)
+	}
+	s.post(kvPath("n", "gc"), `{"strategy":"size_based"}`).ok(&done)
+	if fmt.Sprint(done.Evicted) != "[large]" || done.BytesAfter < 600_000 {
+		t.Errorf("%+v", done)
+	}
+	s.get(kvPath("n", "large")).refused(http.StatusNotFound, "NotFound")
+	s.get(kvPath("n", "pinned")).ok(nil)
+	for _, bad := range []string{`{"strategy":"fifo"}`, `{"max_memory_percent":0}`, `{"target_memory_percent":90}`, `{"dryrun":true}`} {
+		s.post(kvPath("n", "gc"), bad).refused(http.StatusBadRequest, "InvalidFieldValue")
+	}
 }
