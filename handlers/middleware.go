@@ -267,9 +267,12 @@ func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
 		}
 		allowed := strings.Join(methods, ", ")
 		w.Header().Set("Allow", allowed)
-		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
-			Detail: "method " + text.Clip(r.Method, 20) + " is not allowed here; allowed are: " + allowed, Reason: "InvalidRequest",
-		}, fault.Invalid)
+		e := &fault.Error{Code: fault.Invalid, Msg: "method " + text.Clip(r.Method, 20) + " is not allowed here; allowed are: " + allowed}
+		if openAIPath(r.URL.Path) {
+			writeBothErrors(w, http.StatusMethodNotAllowed, "InvalidRequest", e)
+			return
+		}
+		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{Detail: e.Msg, Reason: "InvalidRequest"}, e.Code)
 	}
 }
 

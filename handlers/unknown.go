@@ -103,13 +103,17 @@ func adviceFor(path string) string {
 
 // bothErrors writes errors in the form of /v1 with OpenAI's beside it.
 func bothErrors(w http.ResponseWriter, r *http.Request, e *fault.Error) {
+	writeBothErrors(w, Status(e.Code), reasonOf(r, e.Code), e)
+}
+
+func writeBothErrors(w http.ResponseWriter, status int, reason string, e *fault.Error) {
 	b, err := json.Marshal(struct {
 		agoraErrorBody
 		openAIErrorBody
-	}{agoraErrorBody{Detail: e.Msg, Reason: reasonOf(r, e.Code)}, newOpenAIError(e)})
+	}{agoraErrorBody{Detail: e.Msg, Reason: reason}, newOpenAIError(e)})
 	if err != nil {
 		b = []byte(`{"detail":"internal error","reason":"InternalError"}`)
 	}
 	errorHeaders(w.Header(), e.Code)
-	writeJSON(w, Status(e.Code), append(b, '\n'))
+	writeJSON(w, status, append(b, '\n'))
 }

@@ -103,6 +103,11 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			t.Errorf("%s %s: Allow is %q, want %q", c.method, c.path, allow, c.allow)
 		}
 	}
+	for _, c := range [][2]string{{"DELETE", v1 + "/responses/r_1"}, {"GET", agent(id, "/chat/completions")}, {"PUT", v1 + "/models"}} {
+		if got := s.do(c[0], c[1], nil); got.status != http.StatusMethodNotAllowed || !strings.Contains(string(got.body), `"error":{"message":"method `+c[0]+" is not allowed here") {
+			t.Errorf("%s %s: %d %s", c[0], c[1], got.status, got.body)
+		}
+	}
 	if got := s.do("HEAD", agent(id), nil); got.status != http.StatusMethodNotAllowed || len(got.body) != 0 {
 		t.Errorf("HEAD: %d with %d bytes", got.status, len(got.body))
 	}
