@@ -68,7 +68,12 @@ func (p *prompt) body(t *target) []byte {
 		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: list, Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
 		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
-	return a.Append(make([]byte, 0, 4<<10)) // enough for most
+	size := 4 << 10 // for all besides the conversation
+	for i := range list {
+		m := &list[i]
+		size += 40 + len(m.Text) + len(m.Content) + len(m.ToolCalls) + len(m.Raw)
+	}
+	return a.Append(make([]byte, 0, size))
 }
 
 // summary returns the summary that the model is shown. A platform's own list still has what was

@@ -109,32 +109,32 @@ func (s *snapshot) apply(c memory.Change) *snapshot {
 		}
 	}
 	for i := range c.Append {
-		m := c.Append[i]
-		m.GivenTurn = false // as stored
+		m := &c.Append[i]
 		at, _ := n.find(m.Seq)
 		switch {
 		case at == len(n.tail):
 			if at == cap(n.tail) {
 				own()
 			}
-			n.tail = append(n.tail, m)
+			n.tail = append(n.tail, *m)
 		case at == 0 && !n.full:
 			n.rest = max(n.rest, m.Rev) // older than the tail
 			continue
 		default:
 			own()
-			n.tail = slices.Insert(n.tail, at, m)
+			n.tail = slices.Insert(n.tail, at, *m)
 		}
-		n.count(&m, 1)
+		n.tail[at].GivenTurn = false // as stored
+		n.count(m, 1)
 	}
 	for i := range c.Replace {
-		m := c.Replace[i]
-		m.GivenTurn = false
+		m := &c.Replace[i]
 		if at, ok := n.find(m.Seq); ok {
 			own()
 			n.count(&n.tail[at], -1)
-			n.count(&m, 1)
-			n.tail[at] = m
+			n.tail[at] = *m
+			n.tail[at].GivenTurn = false
+			n.count(m, 1)
 		} else {
 			n.rest = max(n.rest, m.Rev)
 		}

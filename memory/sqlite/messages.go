@@ -3,11 +3,11 @@ package sqlite
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
@@ -86,28 +86,37 @@ func readMessage(no int64, row dbfile.Row, m *memory.Message) error {
 // sumDigits is the length of the checksum behind a stored body.
 const sumDigits = 8
 
-// withSum returns the stored form of a message's body: with a checksum of the whole row behind it,
-// CRC-32C in hexadecimal. It is for damage of the disk, not against forgery.
-func withSum(no int64, m *memory.Message, body string) string {
-	row := make([]byte, 0, 64+len(m.ID)+len(body))
+// withSum returns the stored form of a message's body: the body, and behind it a checksum of the
+// whole row, CRC-32C in hexadecimal. It is for damage of the disk, not against forgery.
+func withSum(no int64, m *memory.Message, body string) string { return body + rowSum(no, m, body) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// rowSum returns the checksum of a message's row.
+func rowSum(no int64, m *memory.Message, body string) string {
+	part := make([]byte, 0, 512) // of the row; on the stack
 	for _, n := range [...]int64{no, m.Seq, m.Rev, m.TurnID, int64(len(m.ID))} {
-		row = binary.AppendVarint(row, n)
+		part = binary.AppendVarint(part, n)
 	}
-	row = append(append(row, m.ID...), body...)
-	return fmt.Sprintf("%s%08x", body, crc32.Checksum(row, crc32.MakeTable(crc32.Castagnoli)))
+	sum := crc32.Update(0, castagnoli, part)
+	for _, s := range [...]string{m.ID, body} {
+		for len(s) > 0 {
+			n := copy(part[:cap(part)], s)
+			sum = crc32.Update(sum, castagnoli, part[:n])
+			s = s[n:]
+		}
+	}
+	return hex.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
 }
 
 // checkSum returns the body of a stored message without its checksum. It fails if the row is not
-// as it was written. Rows of earlier builds end with the body's brace and have no checksum.
+// as it was written.
 func checkSum(no int64, m *memory.Message, stored string) (string, error) {
-	if strings.HasSuffix(stored, "}") {
-		return stored, nil
+	at := max(0, len(stored)-sumDigits)
+	if body := stored[:at]; rowSum(no, m, body) == stored[at:] {
+		return body, nil
 	}
-	body := stored[:max(0, len(stored)-sumDigits)]
-	if withSum(no, m, body) != stored {
-		return "", dbfile.Damaged(fmt.Errorf("message %d of agent number %d is not as it was written", m.Seq, no))
-	}
-	return body, nil
+	return "", dbfile.Damaged(fmt.Errorf("message %d of agent number %d is not as it was written", m.Seq, no))
 }
 
 // clientID returns the value of the column client_id: null if the client gave no ID.
