@@ -18,7 +18,7 @@ func (a *App) newKnowledge() {
 	redactor := func(project string) *redact.Redactor { return a.service.Redactor(&memory.Agent{Project: project}) }
 	a.patterns = pattern.New(pattern.Config{Store: records, Now: a.now, Redact: redactor})
 	a.knowledge = knowledge.New(knowledge.Config{
-		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Now: a.now, NewID: a.ids.next,
+		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Sealed: a.cfg.SecretKey != "", Now: a.now, NewID: a.ids.next,
 		Redact:  redactor,
 		OnError: func(what string, err error) { a.log.Error().Err(err).Msg(what) },
 	})

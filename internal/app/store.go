@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/record"
@@ -52,17 +53,19 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	key := []byte(c.SecretKey.Reveal())
 	if c.InMemory() {
 		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
-		return drivers.NewInMemory(engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }}), time.Now, nil
+		s := drivers.NewInMemory(engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
+		s.Terms = knowledge.Terms
+		return s, time.Now, nil
 	}
 	if c.StoreURL != "" {
-		s, err := drivers.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report},
+		s, err := drivers.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
 			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 		}
 		return s, s.Now, nil
 	}
-	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
+	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
 	s, err := drivers.OpenSQLite(ctx, file, engine.Options{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

@@ -144,7 +144,7 @@ func rules() map[string]rule {
 		"internal/drivers":             {[]string{"memory/engine", "memory/inmem", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/backup":              {[]string{"internal/depot", "memory/export"}, []string{age, compress}},
 		"internal/depot":               {nil, []string{minio}},
-		"internal/data":                {[]string{"memory/caller", "config", "internal/access", "internal/backup", "memory", "memory/agents", "memory/items", "memory/kv", "memory/record", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
+		"internal/data":                {[]string{"memory/caller", "memory/knowledge", "config", "internal/access", "internal/backup", "memory", "memory/agents", "memory/items", "memory/kv", "memory/record", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/mcp", "internal/simulate"}, nil},
 		"webhook/receive":              {},
 		"deploy":                       {[]string{"config"}, []string{yaml}},

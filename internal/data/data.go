@@ -13,6 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
@@ -97,12 +98,12 @@ func loadStore(e Env, url string) (config.Config, error) {
 
 // fileOptions returns how the file of the settings is opened.
 func fileOptions(c config.Config) sqlite.Options {
-	return sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}
+	return sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal()), Terms: knowledge.Terms}
 }
 
 // tableOptions returns how the database of the settings is opened.
 func tableOptions(c config.Config) postgres.Options {
-	return postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())}
+	return postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal()), Terms: knowledge.Terms}
 }
 
 // source is a store that a subcommand reads.

@@ -13,11 +13,16 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // Store is a store in memory. Make one with New.
 type Store struct {
+	// Terms, if not nil, returns the words by which FindRecords finds a record. It must be set
+	// before the store is used.
+	Terms record.Terms
+
 	mu         sync.Mutex
 	closed     bool
 	agents     map[key]*agent

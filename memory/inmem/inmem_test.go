@@ -58,3 +58,11 @@ func TestUsage(t *testing.T) {
 func TestRecords(t *testing.T) {
 	storetest.RunRecords(t, func(*testing.T) storetest.RecordStore { return storetest.New() })
 }
+
+func TestFinding(t *testing.T) {
+	storetest.RunFinding(t, func(*testing.T) storetest.RecordStore {
+		s := storetest.New()
+		s.Terms = storetest.Terms
+		return s
+	})
+}

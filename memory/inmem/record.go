@@ -26,6 +26,7 @@ type records struct {
 type recordSpace struct {
 	state record.State
 	rows  map[string]record.Record
+	words map[string]map[string]bool // by ID; nil for records without
 }
 
 func newRecords() records {
@@ -45,7 +46,7 @@ func (r *records) space(at record.Space) *recordSpace {
 func (r *records) own(at record.Space) *recordSpace {
 	space := r.space(at)
 	if space.rows == nil {
-		space.rows = map[string]record.Record{}
+		space.rows, space.words = map[string]record.Record{}, map[string]map[string]bool{}
 		r.spaces[at] = space
 	}
 	return space
@@ -86,6 +87,15 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	space.state = next
 	for _, c := range changes {
 		space.rows[c.ID] = record.Record{ID: c.ID, Rev: next.Rev, UpdatedMS: nowMS, Body: bytes.Clone(c.Body), Deleted: c.Body == nil}
+		delete(space.words, c.ID)
+		if s.Terms == nil || c.Body == nil {
+			continue
+		}
+		words := map[string]bool{}
+		for _, w := range s.Terms(at, c.Body) {
+			words[w] = true
+		}
+		space.words[c.ID] = words
 	}
 	return next, nil
 }
@@ -129,6 +139,32 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) ([
 		list[i].Body = bytes.Clone(list[i].Body)
 	}
 	return list, space.state, nil
+}
+
+// FindRecords implements record.Store.
+func (s *Store) FindRecords(ctx context.Context, at record.Space, q record.Find) (found record.Found, err error) {
+	if err := s.enter(ctx); err != nil {
+		return record.Found{}, err
+	}
+	defer s.mu.Unlock()
+	space := s.records.space(at)
+	ids, with, err := record.Rank(q, space.state.Count, func(words [][]string) (list []record.Match, err error) {
+		for id, has := range space.words {
+			lacks := func(forms []string) bool { return !slices.ContainsFunc(forms, func(w string) bool { return has[w] }) }
+			if !slices.ContainsFunc(words, lacks) && len(list) < record.MaxMatches {
+				row := space.rows[id]
+				list = append(list, record.Match{ID: id, Size: row.Size()})
+			}
+		}
+		return list, nil
+	})
+	for _, id := range ids {
+		row := space.rows[id]
+		row.Body = bytes.Clone(row.Body)
+		found.Records = append(found.Records, row)
+	}
+	found.Count, found.With = space.state.Count, with
+	return found, err
 }
 
 // RecordSpaces implements record.Store.

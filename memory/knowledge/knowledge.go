@@ -99,9 +99,12 @@ type stored struct {
 	Older []Entry `json:"older,omitempty"` // the newest first
 }
 
+// entrySpaces is how the names of all spaces of entries begin.
+const entrySpaces = "knowledge/"
+
 func (b *Base) space() record.Space {
 	// The slash ends the name, so that no base's name begins with another's.
-	return record.Space{Project: b.Project, Name: "knowledge/" + b.Name + "/"}
+	return record.Space{Project: b.Project, Name: entrySpaces + b.Name + "/"}
 }
 
 // baseSpace is the space of a project's bases, by their names.

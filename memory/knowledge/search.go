@@ -3,6 +3,7 @@ package knowledge
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -81,6 +82,9 @@ func (s *Service) Search(ctx context.Context, project, name string, q Query) ([]
 		return nil, "", fault.At(fault.Invalid, "tags", "has %d; at most %d are allowed", len(q.Tags), MaxTags)
 	}
 	found, strength, err := s.find(ctx, &b, q)
+	if errors.Is(err, errLarge) {
+		return s.findInStore(ctx, &b, q)
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -153,8 +157,18 @@ func (r *resident) reset() {
 	r.kilobytes.Store(0)
 }
 
-// catchUp reads the changes of a base that its index does not know. The caller holds r.busy.
+// catchUp reads the changes of a base that its index does not know. It fails with errLarge if the
+// base is to have no index. The caller holds r.busy.
 func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
+	if !r.read {
+		_, state, err := s.cfg.Store.Records(ctx, b.space(), record.Query{Limit: 1})
+		if err == nil && s.large(state) {
+			err = errLarge
+		}
+		if err != nil {
+			return err
+		}
+	}
 	held := false
 	defer func() {
 		if held {
@@ -166,6 +180,9 @@ func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
 		switch {
 		case err != nil:
 			return err
+		case s.large(state):
+			r.reset()
+			return errLarge
 		case state == r.tooBig && state.Rev > 0:
 			return s.tooLarge(b, state)
 		case r.state.Rev == 0:
@@ -203,7 +220,7 @@ func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
 
 // tooLarge returns the error for a base whose index takes too much memory.
 func (s *Service) tooLarge(b *Base, state record.State) error {
-	return fault.New(fault.Quota, "knowledge base %q has %d entries of %d bytes, whose index needs more memory than a quarter of HEARDLOG_VECTORS_MB; raise it or split the base", b.Name, state.Count, state.Bytes)
+	return fault.New(fault.Quota, "knowledge base %q has %d entries of %d bytes; HEARDLOG_SECRET_KEY encrypts them, so they are searched in memory, and their index needs more than a quarter of HEARDLOG_VECTORS_MB; raise it or split the base", b.Name, state.Count, state.Bytes)
 }
 
 // apply puts a record's entry into the index, or removes it from there.
@@ -223,18 +240,24 @@ func (r *resident) apply(rec *record.Record) error {
 	// An entry of its own is a call of its own, so that entries do not count as neighbors. The
 	// pieces of a text are neighbors.
 	p := place{recallKey: recallKey{"entry " + rec.ID, 1}, id: rec.ID, tags: e.Tags}
-	words := []string{e.Content}
 	if src := e.Source; src != nil {
 		p.document = src.Document
-		words = append(words, src.Heading)
 		if src.Part > 0 {
 			p.recallKey = recallKey{"document " + src.Document, int64(src.Part)}
 		}
 	}
-	words = append(append(words, e.Tags...), valuesOf(e.Data)...)
 	r.entries[rec.ID], r.named[p.recallKey] = p, &p
-	r.index.Put(recall.Turn{Call: p.call, Seq: p.seq, ID: rec.ID, Text: strings.Join(words, "\n"), Complete: true})
+	r.index.Put(recall.Turn{Call: p.call, Seq: p.seq, ID: rec.ID, Text: e.searched(), Complete: true})
 	return nil
+}
+
+// searched returns the text in which a search finds the entry.
+func (e *Entry) searched() string {
+	words := []string{e.Content}
+	if e.Source != nil {
+		words = append(words, e.Source.Heading)
+	}
+	return strings.Join(append(append(words, e.Tags...), valuesOf(e.Data)...), "\n")
 }
 
 // valuesOf returns the texts and numbers of an entry's data.

@@ -19,8 +19,10 @@ import (
 type Config struct {
 	Store record.Store
 	MaxMB int // memory for all indexes; one takes at most half of it
-	Now   func() time.Time
-	NewID func() string // of imports; the IDs sort by time
+	// Sealed says that the store encrypts, so that it finds no records by words.
+	Sealed bool
+	Now    func() time.Time
+	NewID  func() string // of imports; the IDs sort by time
 	// Redact returns what replaces personal data in a project's entries, or nil.
 	Redact func(project string) *redact.Redactor
 	// OnError is called when an import could not go on. It is tried again.

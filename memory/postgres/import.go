@@ -174,5 +174,15 @@ func (m *incoming) LockSpace(at record.Space) (no int64, state record.State, err
 	return no, state, err
 }
 
+// InsertWords implements tables.Store.
+func (m *incoming) InsertWords(spaceNo int64, v *export.Value) error {
+	words := m.s.words.Of(v.Space(), v.Body)
+	if words == nil {
+		return nil
+	}
+	_, err := m.tx.Exec(m.ctx, "UPDATE record SET words = $3 WHERE space_no = $1 AND id = $2", spaceNo, stored(string(v.ID)), words)
+	return err
+}
+
 // Taken implements tables.Store.
 func (*incoming) Taken(err error) bool { return violated(err) != "" }

@@ -118,5 +118,6 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key
 	if s.sealer, err = openSealer(ctx, tx, key); err != nil {
 		return err
 	}
+	s.words.Sealer = s.sealer
 	return tx.Commit(ctx)
 }

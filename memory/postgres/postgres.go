@@ -25,7 +25,9 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/seal"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -36,6 +38,8 @@ type Options struct {
 	URL string
 	// SealKey encrypts secrets at rest, as in package sqlite; every replica needs the same.
 	SealKey []byte
+	// Terms, if not nil, returns the words by which FindRecords finds a record.
+	Terms record.Terms
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
 	Timeout time.Duration
 	// Report, if not nil, is called once for each problem that an operator should look after
@@ -58,6 +62,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	pool     *pgxpool.Pool
 	sealer   seal.Sealer
+	words    tables.Words
 	timeout  time.Duration
 	reported sync.Map // problems already reported
 
@@ -97,7 +102,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		timeout: o.Timeout, reportTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: rand.Text(),
-		held:    map[int64]time.Time{},
+		held: map[int64]time.Time{}, words: tables.Words{Terms: o.Terms},
 		notices: notices{questions: make(chan memory.Question, maxQuestions), waiting: map[int64]chan struct{}{}},
 		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
 	}

@@ -102,6 +102,10 @@ func TestRecords(t *testing.T) {
 	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
+func TestFinding(t *testing.T) {
+	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{Terms: storetest.Terms}) })
+}
+
 // TestRecordsOfServers: two servers change one space, and a reader by revision of a third misses
 // nothing.
 func TestRecordsOfServers(t *testing.T) {

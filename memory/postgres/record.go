@@ -52,15 +52,15 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	if err := record.Check(at, changes); err != nil {
 		return state, err
 	}
-	sealed := make(map[string][]byte, len(changes))
+	bodies := make(map[string]storedBody, len(changes))
 	for _, c := range changes {
-		if c.Body != nil {
-			sealed[c.ID] = s.sealer.Seal(c.Body, tables.RecordOwner(at, c.ID)) // not under the lock
+		if c.Body != nil { // not under the lock
+			bodies[c.ID] = storedBody{s.sealer.Seal(c.Body, tables.RecordOwner(at, c.ID)), arrayOf(s.words.Of(at, c.Body))}
 		}
 	}
 	wake := false
 	err = s.transact(ctx, "change records", func(ctx context.Context, tx pgx.Tx) (err error) {
-		state, wake, err = s.changeRecords(ctx, tx, at, changes, sealed, limit, events, nowMS)
+		state, wake, err = s.changeRecords(ctx, tx, at, changes, bodies, limit, events, nowMS)
 		return err
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	return state, nil
 }
 
-func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, changes []record.Change, sealed map[string][]byte, limit record.Limit, events []memory.Event, nowMS int64) (state record.State, wake bool, err error) {
+func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, changes []record.Change, bodies map[string]storedBody, limit record.Limit, events []memory.Event, nowMS int64) (state record.State, wake bool, err error) {
 	no, before, created, err := lockRecords(ctx, tx, at)
 	if err != nil {
 		return before, false, err
@@ -88,7 +88,7 @@ func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, c
 	b := &pgx.Batch{}
 	switch {
 	case len(changes) > 0:
-		queueRecords(b, no, state.Rev, changes, sealed, nowMS)
+		queueRecords(b, no, state.Rev, changes, bodies, nowMS)
 		b.Queue("UPDATE record_space SET rev = $2, n = $3, bytes = $4 WHERE no = $1", no, state.Rev, state.Count, state.Bytes)
 	case created:
 		b.Queue("DELETE FROM record_space WHERE no = $1", no)
@@ -111,6 +111,12 @@ func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, c
 	return state, wake, tx.SendBatch(ctx, b).Close()
 }
 
+// storedBody is the body of a record with its words, as they are stored.
+type storedBody struct {
+	sealed []byte
+	words  *string
+}
+
 // heldRecord is a record that is there.
 type heldRecord struct{ rev, size int64 }
 
@@ -125,12 +131,13 @@ func heldRecords(ctx context.Context, tx pgx.Tx, no int64, changes []record.Chan
 }
 
 // queueRecords queues the rows of changes, in order of their IDs, as all lock them.
-func queueRecords(b *pgx.Batch, no, rev int64, changes []record.Change, sealed map[string][]byte, nowMS int64) {
+func queueRecords(b *pgx.Batch, no, rev int64, changes []record.Change, bodies map[string]storedBody, nowMS int64) {
 	slices.SortFunc(changes, func(a, b record.Change) int { return cmp.Compare(a.ID, b.ID) })
-	b.Queue(`INSERT INTO record (space_no, id, rev, updated_ms, size, body) SELECT $1, u.id, $2, $3, u.size, u.body FROM unnest($4::text[], $5::bigint[], $6::bytea[]) u (id, size, body)
-		ON CONFLICT (space_no, id) DO UPDATE SET rev = excluded.rev, updated_ms = excluded.updated_ms, size = excluded.size, body = excluded.body`, no, rev, nowMS,
+	b.Queue(`INSERT INTO record (space_no, id, rev, updated_ms, size, body, words)
+		SELECT $1, u.id, $2, $3, u.size, u.body, u.words::bigint[] FROM unnest($4::text[], $5::bigint[], $6::bytea[], $7::text[]) u (id, size, body, words)
+		ON CONFLICT (space_no, id) DO UPDATE SET rev = excluded.rev, updated_ms = excluded.updated_ms, size = excluded.size, body = excluded.body, words = excluded.words`, no, rev, nowMS,
 		column(changes, func(c *record.Change) string { return stored(c.ID) }), column(changes, func(c *record.Change) int64 { return c.Size() }),
-		column(changes, func(c *record.Change) []byte { return sealed[c.ID] }))
+		column(changes, func(c *record.Change) []byte { return bodies[c.ID].sealed }), column(changes, func(c *record.Change) *string { return bodies[c.ID].words }))
 }
 
 // Record implements record.Store.

@@ -137,7 +137,7 @@ func sealedTables() []sealedTable {
 			"record",
 			"SELECT ARRAY[s.project, s.name, s.user_id, r.id], r.body, r.space_no, r.id FROM record r JOIN record_space s ON s.no = r.space_no WHERE (r.space_no, r.id) > ($1, $2) AND " + plain("r.body") +
 				" ORDER BY r.space_no, r.id LIMIT 32 FOR UPDATE OF r",
-			"UPDATE record SET body = $1 WHERE space_no = $2 AND id = $3", []any{int64(-1), ""},
+			"UPDATE record SET body = $1, words = NULL WHERE space_no = $2 AND id = $3", []any{int64(-1), ""},
 		},
 		{
 			"key",

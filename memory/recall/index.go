@@ -38,6 +38,7 @@ type Index struct {
 	total [2]int // words and grams of all docs
 	langs map[*language]int
 	bytes int64 // about how much memory the index takes
+	of    *Corpus
 	// The rest follows from docs and is made when a search needs it.
 	stale  bool
 	blocks []block
@@ -73,6 +74,14 @@ func NewIndex() *Index {
 	return &Index{
 		calls: map[string]*call{}, words: map[string][]posting{}, grams: map[gram][]posting{}, langs: map[*language]int{},
 	}
+}
+
+// NewSample returns an empty index for some texts of a corpus. It weighs the words of queries as an
+// index of all of them would.
+func NewSample(of Corpus) *Index {
+	x := NewIndex()
+	x.of = &of
+	return x
 }
 
 // Put adds a turn, or replaces the one with its call and Seq.
@@ -267,6 +276,14 @@ func (x *Index) prepare() {
 
 // asks reports whether a text has a question.
 func asks(s string) bool { return strings.ContainsAny(s, "?？؟") }
+
+// weight returns the idf of a word that is in so many turns of the index.
+func (x *Index) weight(word string, with int) float64 {
+	if x.of != nil {
+		return idf(x.of.Texts, min(x.of.With[word], x.of.Texts))
+	}
+	return idf(x.live, min(with, x.live))
+}
 
 // idf returns the weight of a term that is in so many of all texts.
 func idf(all, with int) float64 {

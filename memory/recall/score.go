@@ -327,7 +327,7 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 // addWord adds what is searched for a word. grams are those that were added for earlier ones.
 func (x *Index) addWord(p *parsed, w word, grams map[gram]bool) {
 	if t, ok := x.term(w); !ok {
-		p.all += idf(x.live, 0)
+		p.all += x.weight(w.text, 0)
 	} else if !slices.ContainsFunc(p.terms, func(o term) bool { return o.same(t) }) {
 		p.terms = append(p.terms, t)
 	}
@@ -362,7 +362,7 @@ func (x *Index) term(w word) (t term, ok bool) {
 		}
 		seen[s] = true
 	}
-	t.idf = idf(x.live, min(with, x.live))
+	t.idf = x.weight(w.text, with)
 	return t, len(t.lists) > 0
 }
 

@@ -87,6 +87,10 @@ type Query struct {
 // Nothing is stored.
 var ErrStale = errors.New("a record has changed since the change was decided")
 
+// Terms returns the words by which the record of a space with that body is found, nil for none. A
+// store that does not encrypt keeps hashes of them beside the record.
+type Terms func(s Space, body []byte) []string
+
 // Bounds of spaces and changes. Without them one call could hold up all other writers of a store.
 const (
 	MaxName    = 256     // of Space.Name, in bytes
@@ -193,6 +197,9 @@ type Store interface {
 	Record(ctx context.Context, s Space, id string) (Record, error)
 	// Records returns records and the state of the space, as of one moment.
 	Records(ctx context.Context, s Space, q Query) ([]Record, State, error)
+	// FindRecords returns the records of a space that have some of the words, best first, and sees
+	// everything that was stored before. A store that encrypts its records finds none.
+	FindRecords(ctx context.Context, s Space, q Find) (Found, error)
 	// RecordSpaces returns the spaces of a project that hold records and whose names begin with
 	// prefix, by name and user, in order of bytes, after the given one (zero = from the beginning).
 	// limit is at least 1.

@@ -84,6 +84,9 @@ func Check(key, check []byte) (Sealer, error) {
 // Owner returns the name of a blob's owner, such as an agent of a project.
 func Owner(kind string, name ...string) string { return kind + " " + strings.Join(name, "\x00") }
 
+// Seals reports whether what is stored is encrypted.
+func (s Sealer) Seals() bool { return s.aead != nil }
+
 // Seal returns the stored form of text, bound to its owner.
 func (s Sealer) Seal(text []byte, owner string) []byte {
 	if s.aead == nil {

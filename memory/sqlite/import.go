@@ -126,6 +126,19 @@ func (m incoming) LockSpace(at record.Space) (int64, record.State, error) {
 	return space.no, space.state, err
 }
 
+// InsertWords implements tables.Store.
+func (m incoming) InsertWords(spaceNo int64, v *export.Value) error {
+	words := wordList(m.t.s.words.Of(v.Space(), v.Body))
+	if words == "" {
+		return nil
+	}
+	no, err := m.t.Conn.Number("SELECT no FROM record WHERE space_no = ? AND id = ?", spaceNo, string(v.ID))
+	if err != nil {
+		return err
+	}
+	return m.t.insertWords(no, words)
+}
+
 // Taken implements tables.Store.
 func (incoming) Taken(err error) bool {
 	return fault.Is(dbfile.Classify(err, "import"), fault.Conflict)

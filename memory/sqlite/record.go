@@ -17,6 +17,12 @@ var _ record.Store = (*Store)(nil)
 // kind. Larger ones wait for each other, so that all others wait for one of them at a time.
 const largeRecords = 64 << 10
 
+// storedBody is the body of a record with its words, as they are stored.
+type storedBody struct {
+	sealed []byte
+	words  string
+}
+
 // spaceRow is a row of record_space; no is 0 if the space has none.
 type spaceRow struct {
 	no    int64
@@ -42,10 +48,10 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	if err := record.Check(at, changes); err != nil {
 		return state, err
 	}
-	sealed, size := map[string][]byte{}, int64(0)
+	bodies, size := map[string]storedBody{}, int64(0)
 	for _, c := range changes {
-		if c.Body != nil {
-			sealed[c.ID] = s.sealer.Seal(c.Body, tables.RecordOwner(at, c.ID)) // here, and not in the writer
+		if c.Body != nil { // here, and not in the writer
+			bodies[c.ID] = storedBody{s.sealer.Seal(c.Body, tables.RecordOwner(at, c.ID)), wordList(s.words.Of(at, c.Body))}
 		}
 		size += c.Size()
 	}
@@ -58,7 +64,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 		}
 	}
 	err = s.write(ctx, "store records", func(t *tx) (err error) {
-		state, err = t.changeRecords(at, changes, sealed, limit, nowMS)
+		state, err = t.changeRecords(at, changes, bodies, limit, nowMS)
 		if err != nil {
 			return err
 		}
@@ -71,7 +77,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 }
 
 // changeRecords decides on all rows before it writes the first.
-func (t *tx) changeRecords(at record.Space, changes []record.Change, sealed map[string][]byte, limit record.Limit, nowMS int64) (record.State, error) {
+func (t *tx) changeRecords(at record.Space, changes []record.Change, bodies map[string]storedBody, limit record.Limit, nowMS int64) (record.State, error) {
 	space, err := readSpace(t.Conn, at)
 	if err != nil {
 		return space.state, err
@@ -111,14 +117,18 @@ func (t *tx) changeRecords(at record.Space, changes []record.Change, sealed map[
 	for _, c := range changes {
 		var body any // null for a deletion
 		if c.Body != nil {
-			body = sealed[c.ID]
+			body = bodies[c.ID].sealed
 		}
-		if no, there := numbers[c.ID]; there {
+		no, there := numbers[c.ID]
+		if there {
 			_, err = t.Exec("UPDATE record SET rev = ?, updated_ms = ?, size = ?, body = ? WHERE no = ?", next.Rev, nowMS, c.Size(), body, no)
 		} else {
-			_, err = t.Exec("INSERT INTO record (space_no, id, rev, updated_ms, size, body) VALUES (?, ?, ?, ?, ?, ?)", space.no, c.ID, next.Rev, nowMS, c.Size(), body)
+			no, err = t.Insert("INSERT INTO record (space_no, id, rev, updated_ms, size, body) VALUES (?, ?, ?, ?, ?, ?)", space.no, c.ID, next.Rev, nowMS, c.Size(), body)
 		}
 		if err != nil {
+			return next, err
+		}
+		if err := t.insertWords(no, bodies[c.ID].words); err != nil {
 			return next, err
 		}
 	}

@@ -45,6 +45,9 @@ func sealAll(w *dbfile.Conn, key []byte) (seal.Sealer, error) {
 				return err
 			}
 		}
+		if _, err := w.Run("INSERT INTO record_word (record_word) VALUES ('delete-all')"); err != nil {
+			return err
+		}
 		_, err := w.Run("INSERT INTO meta (key, value) VALUES ('seal', ?)", check)
 		return err
 	})

@@ -11,8 +11,10 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -29,6 +31,8 @@ type Options struct {
 	// secrets. It may have any length; without it secrets are stored in clear. A file that was used
 	// without a key is encrypted when it is first opened with one, and needs it from then on.
 	SealKey []byte
+	// Terms, if not nil, returns the words by which FindRecords finds a record.
+	Terms record.Terms
 	// MaxPages limits the file, in pages of 4 KiB. A write beyond it fails as on a full disk. 0
 	// means no limit.
 	MaxPages int
@@ -54,6 +58,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	db     *dbfile.DB
 	sealer seal.Sealer
+	words  tables.Words
 	large  chan struct{} // holds a value while a large change of records waits or is written
 
 	// Changed with the writer's turn, under claims.mu too.
@@ -124,6 +129,7 @@ func openStore(o Options) (*Store, error) {
 	if s.sealer, err = openSealer(db.Writer(), o.SealKey); err != nil {
 		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), db.Release())
 	}
+	s.words = tables.Words{Terms: o.Terms, Sealer: s.sealer}
 	return s, nil
 }
 

@@ -91,3 +91,7 @@ func TestUsage(t *testing.T) {
 func TestRecords(t *testing.T) {
 	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }
+
+func TestFinding(t *testing.T) {
+	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return open(t, sqlite.Options{Terms: storetest.Terms}) })
+}

@@ -36,6 +36,8 @@ type Store interface {
 	CountKey(agentNo int64, project string, size int64) error
 	// LockSpace locks a space of records, and creates it if it is missing.
 	LockSpace(at record.Space) (no int64, state record.State, err error)
+	// InsertWords stores the words by which a record that was just inserted is found.
+	InsertWords(spaceNo int64, v *export.Value) error
 	// Taken reports whether a statement failed because such a row exists.
 	Taken(err error) bool
 }
@@ -216,6 +218,9 @@ func (m *importing) value(v *export.Value) error {
 		no, string(v.ID), v.Rev, v.UpdatedMS, v.Size(), m.sealer.Seal(v.Body, RecordOwner(at, string(v.ID))))
 	if err == nil && n == 0 {
 		err = export.ErrThere(v)
+	}
+	if err == nil {
+		err = m.to.InsertWords(no, v)
 	}
 	if err != nil {
 		return err

@@ -326,7 +326,9 @@ CREATE TABLE record (
   updated_ms bigint NOT NULL,
   size       bigint NOT NULL, -- of ID and body as the client sent them; 0 for a deletion
   body       bytea,
+  words      bigint[], -- hashes of the words by which the record is found; null for none
   PRIMARY KEY (space_no, id)
 );
+CREATE INDEX record_words ON record USING gin (words) WHERE words IS NOT NULL;
 CREATE INDEX record_rev ON record (space_no, rev);
 CREATE INDEX record_deleted ON record (updated_ms) WHERE body IS NULL;

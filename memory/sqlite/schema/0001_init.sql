@@ -171,6 +171,10 @@ CREATE TABLE record (
 CREATE UNIQUE INDEX record_id ON record (space_no, id);
 CREATE INDEX record_rev ON record (space_no, rev, id);
 CREATE INDEX record_deleted ON record (updated_ms) WHERE body IS NULL;
+-- The words by which records are found, as hexadecimal hashes; rowid is record.no.
+CREATE VIRTUAL TABLE record_word USING fts5(words, content = '', contentless_delete = 1, detail = none, tokenize = ascii);
+CREATE TRIGGER record_word_gone AFTER DELETE ON record BEGIN DELETE FROM record_word WHERE rowid = old.no; END;
+CREATE TRIGGER record_word_old AFTER UPDATE OF body ON record BEGIN DELETE FROM record_word WHERE rowid = old.no; END;
 
 -- Where events go. Health stands beside the body because it changes with deliveries. A deleted
 -- endpoint has no id; it keeps the old one in gone_id and stays while deliveries refer to it.
