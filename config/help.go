@@ -49,7 +49,7 @@ var help = map[string]string{
 	"HEARDLOG_MAX_MESSAGES":            "Messages that one agent may have. New ones beyond it are refused; answers to earlier messages are still stored. 0 = no limit.",
 	"HEARDLOG_SUMMARIES":               "Summaries of long conversations made at the same time, for agents whose policy wants them. 0 = no summaries.",
 	"HEARDLOG_POLICY":                  "Which part of the memory an LLM gets, unless the agent's policy differs: a preset (recent, pairs, rounds, tokens, limits, full) or a JSON object; see GET /v1/policies.",
-	"HEARDLOG_CREDENTIAL_REFS":         "Environment variables that HEARDLOG_MEMORY_MODEL may name in credentials_ref, ca_cert_ref and client_cert_ref, comma separated.",
+	"HEARDLOG_CREDENTIAL_REFS":         "Environment variables that HEARDLOG_MEMORY_MODEL may name in credentials_ref, ca_cert_ref and client_cert_ref, comma separated. With AWS_SECRET_ACCESS_KEY, its backups may go to a bucket.",
 	"HEARDLOG_MEMORY_MODEL":            "File with an OSSA MemoryModel document, YAML or JSON, for agents whose join names no model. Variables in it are those of the environment. If empty, there is none.",
 	"HEARDLOG_RETENTION":               "How long a stopped agent is kept. 0 = forever.",
 	"HEARDLOG_REDACT":                  "Personal data to replace in texts before they are stored or sent in events: some of card, iban, phone and email, comma separated, or a JSON array of {project, types, own, upstream}. Without project, an entry is for every project.",

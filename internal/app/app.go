@@ -123,6 +123,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if a.models, err = newModels(c, a.store, a.now); err != nil {
 		return nil, err
 	}
+	a.logUnsupported()
 	a.ids = &ids{now: a.now}
 	wanted, err := a.wantedEvents(ctx)
 	if err != nil {

@@ -16,6 +16,10 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
+// uploadSecret is the variable that the operator must allow the memory model to use before backups
+// go to a bucket: a document that was copied from elsewhere must not send data away.
+const uploadSecret = "AWS_SECRET_ACCESS_KEY"
+
 // newBackups returns the backups of the operator's memory model, nil if it wants none.
 func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 	if a.models.Default == nil || a.cfg.InMemory() {
@@ -38,6 +42,9 @@ func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 	}
 	if depot.IsURL(want.Destination) && want.Destination[:5] != "s3://" {
 		return nil, fmt.Errorf("HEARDLOG_MEMORY_MODEL: lifecycle.backup.destination: must be a folder or s3://bucket/prefix")
+	}
+	if depot.IsURL(want.Destination) && !allows(a.cfg, uploadSecret) {
+		return nil, nil // the report of the model says so
 	}
 	count := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "heardlog_backups_total", Help: "Backups of the schedule in HEARDLOG_MEMORY_MODEL, by result: ok or error.",

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
@@ -122,7 +123,7 @@ func (a *App) kvConfig(s *shortTerm) (c provider.Config, err error) {
 	for _, ref := range refs {
 		switch value := os.Getenv(ref.name); {
 		case ref.name == "":
-		case !slices.Contains(strings.Split(a.cfg.CredentialRefs, ","), ref.name):
+		case !allows(a.cfg, ref.name):
 			return c, fmt.Errorf("connection.%s: %q is not listed in HEARDLOG_CREDENTIAL_REFS", ref.field, ref.name)
 		case value == "":
 			return c, fmt.Errorf("connection.%s: the environment variable %s is empty", ref.field, ref.name)
@@ -131,6 +132,11 @@ func (a *App) kvConfig(s *shortTerm) (c provider.Config, err error) {
 		}
 	}
 	return c, nil
+}
+
+// allows reports whether the operator's memory model may use an environment variable as a secret.
+func allows(c config.Config, name string) bool {
+	return slices.Contains(strings.Split(c.CredentialRefs, ","), name)
 }
 
 // kvHooks returns hooks that log and count.

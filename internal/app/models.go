@@ -75,12 +75,22 @@ func defaultModel(c config.Config) (*model.Model, error) {
 		return wrap(err)
 	}
 	here := hostOf(c)
-	here.Connects = true
+	here.Connects, here.Uploads = true, allows(c, uploadSecret)
 	m, err := model.Read(model.Default, document, environment(string(text)), here)
 	if err != nil {
 		return wrap(err)
 	}
 	return &m, nil
+}
+
+// logUnsupported logs what has no effect of the server's own model.
+func (a *App) logUnsupported() {
+	if a.models.Default == nil {
+		return
+	}
+	for _, p := range a.models.Default.Report.NotSupported {
+		a.log.Warn().Str("path", p.Path).Str("why", p.Message).Msg("a part of HEARDLOG_MEMORY_MODEL has no effect")
+	}
 }
 
 // environment returns the environment variables whose names occur in a text.

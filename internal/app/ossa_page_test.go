@@ -207,6 +207,15 @@ func ossaCases() map[string]ossaCase {
 			p.listed(`lifecycle: {backup: {interval_hours: 1}}`, "lifecycle.backup")
 			p.listed(`lifecycle: {backup: {destination: /x}}`, "lifecycle.backup") // TestScheduledBackup runs one
 		},
+		"lifecycle: backup.destination in a bucket": func(p *ossaPage) {
+			bucket := backupModel(p.t, `"s3://none/x?endpoint=http://127.0.0.1:1"`)
+			s := start(p.t, bucket, "HEARDLOG_SECRET_KEY=a key that is long enough")
+			if log := s.log.String(); !strings.Contains(log, "lifecycle.backup.destination") || !strings.Contains(log, "AWS_SECRET_ACCESS_KEY") || strings.Contains(string(s.get("/metrics").body), "heardlog_backups_total") {
+				p.t.Error(log)
+			}
+			s = start(p.t, bucket, "HEARDLOG_SECRET_KEY=a key that is long enough", "HEARDLOG_CREDENTIAL_REFS=X,AWS_SECRET_ACCESS_KEY")
+			s.backedUp("error", 1) // there is no such bucket
+		},
 		"lifecycle: compaction": func(p *ossaPage) {
 			p.listed(`lifecycle: {compaction: {threshold_percent: 20}}`, "lifecycle.compaction")
 		},

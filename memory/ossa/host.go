@@ -14,6 +14,8 @@ type Host struct {
 	// "", for none. Connects is set for the operator's own document, which may name one.
 	KV       string
 	Connects bool
+	// Uploads says that the operator allows backups in a bucket.
+	Uploads bool
 	// EmbeddingModel is the model of the server's embeddings, "" for none.
 	EmbeddingModel string
 	// NoSummaries is set if the server makes no summaries.
@@ -230,7 +232,10 @@ func (h *host) lifecycle() {
 		{"compaction", "the store compacts itself"},
 		{"migration", "the operator runs heardlog migrate"},
 	} {
-		if s.name == "backup" && h.Connects && h.Store != "memory" && h.text("lifecycle.backup.destination") != "" {
+		if to := h.text("lifecycle.backup.destination"); s.name == "backup" && h.Connects && h.Store != "memory" && to != "" {
+			if strings.Contains(to, "://") && !h.Uploads {
+				h.note("lifecycle.backup.destination", "nothing is uploaded unless HEARDLOG_CREDENTIAL_REFS lists AWS_SECRET_ACCESS_KEY")
+			}
 			continue
 		}
 		if h.wants("lifecycle." + s.name) {
