@@ -17,13 +17,17 @@ type kvClient struct {
 	sets int // keys name-0, name-1, … are stored
 	adds int // increments that were acknowledged
 	sent int // increments that were sent
+	once int // increments with an Idempotency-Key that were sent
 }
 
 // call makes a call to the server and reports whether it was acknowledged, and with what.
-func (c *kvClient) call(base, method, path, body string) (string, bool) {
+func (c *kvClient) call(base, method, path, body string, headers ...string) (string, bool) {
 	r, err := http.NewRequest(method, base+"/v1/kv/"+path, strings.NewReader(body))
 	if err != nil {
 		return "", false
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -34,7 +38,7 @@ func (c *kvClient) call(base, method, path, body string) (string, bool) {
 	return string(b), err == nil && answer.StatusCode == http.StatusOK
 }
 
-// run stores until a call fails; each time a key, a batch of two, and an increment.
+// run stores until a call fails: each time a key, a batch of two, and two increments.
 func (c *kvClient) run(base string) {
 	for {
 		if _, ok := c.call(base, "PUT", fmt.Sprintf("set/%s-%d", c.name, c.sets), fmt.Sprintf(`{"value":%d}`, c.sets)); !ok {
@@ -49,11 +53,21 @@ func (c *kvClient) run(base string) {
 			return
 		}
 		c.adds++
+		c.once++
+		if _, ok := c.addOnce(base); !ok {
+			return
+		}
 	}
 }
 
+// addOnce makes the last increment with an Idempotency-Key, or repeats it.
+func (c *kvClient) addOnce(base string) (string, bool) {
+	return c.call(base, "POST", "once/"+c.name+"/increment", `{}`, "Idempotency-Key", fmt.Sprint("call-", c.once))
+}
+
 // TestKillKeys kills the server repeatedly during set, batch/set and increment. Nothing
-// acknowledged is lost, no batch is there in part, and no sum is wrong.
+// acknowledged is lost, no batch is there in part, and no sum is wrong. A repeated increment with
+// an Idempotency-Key counts once, whether the first one was stored or not.
 func TestKillKeys(t *testing.T) {
 	t.Parallel()
 	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}
@@ -101,6 +115,11 @@ func (c *kvClient) check(t *testing.T, base string) {
 	_, second := c.call(base, "GET", fmt.Sprintf("batch/%s-%d+", c.name, c.sets), "")
 	if first != second {
 		t.Errorf("a batch of %s is there in part", c.name)
+	}
+	if c.once > 0 {
+		if got, ok := c.addOnce(base); !ok || !strings.Contains(got, fmt.Sprintf(`"value":%d}`, c.once)) {
+			t.Errorf("the sum of %s, with the last increment repeated, is %s, want %d", c.name, got, c.once)
+		}
 	}
 	if c.sent == 0 {
 		return

@@ -114,7 +114,11 @@ func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.kv.Increment(r.Context(), projectOf(r), namespace, key, string(in.Delta), in.TTLSeconds.seconds)
+	call, err := idempotencyKey(r, maxIdempotencyKey)
+	if err != nil {
+		return err
+	}
+	e, err := a.kv.Increment(r.Context(), projectOf(r), namespace, key, string(in.Delta), in.TTLSeconds.seconds, call)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 	s := &backup.Schedule{
 		Place: want.Destination, Getenv: os.Getenv, Every: time.Duration(want.IntervalHours) * time.Hour, Keep: want.Retention,
 		Encrypt: want.Encryption, Key: a.cfg.SecretKey.Reveal(), Now: a.now, Open: a.openReader,
-		Alone: func(_ context.Context, f func() error) error { return f() },
+		Alone: alone(a.store),
 		Done: func(name string, size int64, err error) {
 			if err != nil {
 				count.WithLabelValues("error").Inc()
@@ -62,11 +62,6 @@ func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 			count.WithLabelValues("ok").Inc()
 			a.log.Info().Str("name", name).Int64("bytes", size).Msg("backed up")
 		},
-	}
-	if shared, ok := a.store.(interface {
-		Alone(ctx context.Context, f func() error) error
-	}); ok {
-		s.Alone = shared.Alone
 	}
 	return s, nil
 }

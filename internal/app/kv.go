@@ -80,24 +80,37 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 	if a.models.Default != nil {
 		a.kv.GC = a.models.Default.GC()
 	}
-	s, ok := readShortTerm(a.models.Default)
-	if !ok {
-		return nil
+	s, external := readShortTerm(a.models.Default)
+	move, err := readMigration(a.models.Default)
+	if err != nil {
+		return err
 	}
-	var err error
+	if external {
+		if a.provider, err = a.openProvider(ctx, &s, reg); err != nil {
+			return err
+		}
+		a.kv.Store, a.kv.External = a.provider, true
+	}
+	if move.Enabled {
+		return a.migrateKV(ctx, &s, move, reg)
+	}
+	return nil
+}
+
+// openProvider connects to the server of a memory model.
+func (a *App) openProvider(ctx context.Context, s *shortTerm, reg prometheus.Registerer) (p *provider.Provider, err error) {
 	if s.Connection.Endpoint, err = ossa.Expand(s.Connection.Endpoint, a.models.Default.Variables); err != nil {
-		return fmt.Errorf("HEARDLOG_MEMORY_MODEL: short_term.connection.endpoint: %w", err)
+		return nil, fmt.Errorf("HEARDLOG_MEMORY_MODEL: short_term.connection.endpoint: %w", err)
 	}
-	c, err := a.kvConfig(&s)
+	c, err := a.kvConfig(s)
 	if err == nil {
 		c.Hooks = a.kvHooks(s.Provider, reg)
-		a.provider, err = provider.Open(ctx, c)
+		p, err = provider.Open(ctx, c)
 	}
 	if err != nil {
-		return fmt.Errorf("HEARDLOG_MEMORY_MODEL: short_term.%w", err)
+		return nil, fmt.Errorf("HEARDLOG_MEMORY_MODEL: short_term.%w", err)
 	}
-	a.kv.Store, a.kv.External = a.provider, true
-	return nil
+	return p, nil
 }
 
 // kvConfig returns the connection of a model, with the secrets that it refers to. A URL that begins

@@ -62,6 +62,20 @@ func TestKeysInRedis(t *testing.T) {
 	}
 }
 
+// TestKeysInMemcached: what memcached cannot do is refused by name.
+func TestKeysInMemcached(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_MEMORY_MODEL="+kvModel(t, "memcached", `{endpoint: "`+kvtest.StartMemcached(t).Addr+`", ssl: {enabled: false}}`, ""))
+	s.post(kvPath("n", "sum", "increment"), `{"delta":2}`).ok(nil)
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", v1 + "/kv", ""}, {"GET", kvPath("n"), ""}, {"POST", kvPath("n", "search"), `{"query":"x"}`}, {"POST", kvPath("n", "gc"), `{}`},
+		{"PUT", kvPath("n", "k"), `{"value":1,"pinned":true}`}, {"POST", kvPath("n", "sum", "increment"), `{}`},
+	} {
+		s.do(c.method, c.path, c.body, "Idempotency-Key", "once").refused(http.StatusNotImplemented, "NotImplemented", "provider")
+	}
+	s.value(kvPath("n", "sum"), "2")
+}
+
 // TestProviderRefused: a document that cannot run stops the start, with the field at fault.
 func TestProviderRefused(t *testing.T) {
 	t.Parallel()

@@ -185,6 +185,37 @@ func TestIncrement(t *testing.T) {
 	s.value(kvPath("n", "sum"), "600")
 }
 
+// TestIncrementOnce: increments of a key with the same Idempotency-Key add once, over a restart,
+// also in a working memory.
+func TestIncrementOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_SECRET_KEY=a long enough secret")
+	id := s.joinWorking("ann", "")
+	places := []string{kvPath("n", "sum"), working(id, "sum")}
+	add := func(path, body, key string) answer {
+		return s.do(http.MethodPost, strings.Replace(path, agent(id, "/working-memory"), kvPath("agent:"+id), 1)+"/increment", body, "Idempotency-Key", key)
+	}
+	first := map[string]string{}
+	for _, path := range places {
+		first[path] = string(add(path, `{"delta":0.5,"ttl_seconds":600}`, "call-1").ok(nil).body)
+		add(path, `{}`, "call-2").ok(nil)
+		add(strings.Replace(path, "sum", "other", 1), `{}`, "call-1").ok(nil)
+		add(path, `{}`, "a b").refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
+	}
+	s = s.again()
+	for _, path := range places {
+		if got := add(path, `{"delta":0.5,"ttl_seconds":600}`, "call-1").ok(nil); string(got.body) != first[path] {
+			t.Errorf("a repeat: %s, the first time: %s", got.body, first[path])
+		}
+		add(path, `{"delta":0.6,"ttl_seconds":600}`, "call-1").refused(http.StatusConflict, "TaskConflict", "Idempotency-Key")
+		s.value(path, "1.5")
+	}
+	var names struct{ Namespaces []string }
+	if s.get(v1 + "/kv").ok(&names); len(names.Namespaces) != 1 {
+		t.Errorf("%q", names.Namespaces)
+	}
+}
+
 // TestKeysOfAgents: the working memory of an agent is the namespace agent:ID, with the same rules.
 //
 // Rules: 004-6

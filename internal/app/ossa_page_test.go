@@ -221,7 +221,19 @@ func ossaCases() map[string]ossaCase {
 		},
 		"lifecycle: migration": func(p *ossaPage) {
 			p.runs(`lifecycle: {migration: {source_provider: sqlite}}`) // off by default
+			// TestMigrateKeys runs one.
 			p.listed(`lifecycle: {migration: {enabled: true, source_provider: sqlite}}`, "lifecycle.migration")
+		},
+		"lifecycle: migration between other providers": func(p *ossaPage) {
+			for _, c := range []struct{ source, target, want string }{
+				{"mongodb", "redis", "source_provider"}, {"local_cache", "mongodb", "target_provider"}, {"in_memory", "local_cache", "heardlog migrate"}, {"redis", "memcached", "heardlog migrate"},
+				{"memcached", "in_memory", "cannot list"}, {"in_memory", "memcached", "short_term.provider"},
+			} {
+				m := kvModel(p.t, "redis", `{endpoint: "127.0.0.1:1"}`, fmt.Sprintf("lifecycle: {migration: {enabled: true, source_provider: %s, target_provider: %s}}\n", c.source, c.target))
+				if err := (&server{t: p.t}).fails("HEARDLOG_STORE=memory:", "HEARDLOG_MEMORY_MODEL="+m); !strings.Contains(err, c.want) {
+					p.t.Errorf("%s to %s: %s, want %s", c.source, c.target, err, c.want)
+				}
+			}
 		},
 	}
 }

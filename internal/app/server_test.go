@@ -166,11 +166,12 @@ func start(t testing.TB, env ...string) *server {
 	return s
 }
 
-// again starts a server with the same settings on the same store, after the first has stopped.
-func (s *server) again() *server {
+// again starts a server with the same settings and more on the same store, after the first has
+// stopped.
+func (s *server) again(more ...string) *server {
 	s.t.Helper()
 	s.stop()
-	return start(s.t, s.env...)
+	return start(s.t, slices.Concat(s.env, more)...)
 }
 
 // from returns the server as called from another address of this machine.

@@ -25,7 +25,7 @@ import (
 type store interface {
 	memory.Ledger
 	items.Store
-	kv.Store
+	kv.Source
 	record.Store
 	webhook.Store
 	// Usage returns what each project has stored.

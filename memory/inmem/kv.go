@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	_ kv.Store   = (*Store)(nil)
+	_ kv.Source  = (*Store)(nil)
 	_ kv.Evicter = (*Store)(nil)
 )
 
@@ -91,8 +91,13 @@ func (s *Store) put(space kv.Space, list map[string]kept, entries []kv.Entry, li
 }
 
 // UpdateKey implements kv.Store.
-func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
 	err = s.inSpace(ctx, space, nowMS, func(list map[string]kept) (err error) {
+		marks := space.Marks()
+		if m, ok := s.entries(marks, nowMS)[once.ID]; ok {
+			e, err = once.Repeat(key, m.Value)
+			return err
+		}
 		var old *kv.Entry
 		if there, ok := list[key]; ok {
 			there.Value = bytes.Clone(there.Value)
@@ -101,7 +106,14 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit
 		if e, err = decide(old); err != nil {
 			return err
 		}
-		return s.put(space, list, []kv.Entry{e}, limit)
+		if err = s.put(space, list, []kv.Entry{e}, limit); err != nil || once.ID == "" {
+			return err
+		}
+		m, err := once.Mark(&e, nowMS)
+		if err == nil {
+			err = s.put(marks, s.spaces[marks], []kv.Entry{m}, kv.Limit{})
+		}
+		return err
 	})
 	return e, err
 }
@@ -133,6 +145,20 @@ func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, 
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Spaces implements kv.Lister.
+func (s *Store) Spaces(ctx context.Context) (spaces []kv.Space, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	for space, list := range s.spaces {
+		if (space.Name != "" || space.Agent != "") && len(list) > 0 {
+			spaces = append(spaces, space)
+		}
+	}
+	return spaces, nil
 }
 
 // DeleteKey implements kv.Store.

@@ -155,11 +155,11 @@ func TestEvictionMakesRoom(t *testing.T) {
 			t.Errorf("%v; the pinned key leaves no room", err)
 		}
 		s.wantKeys("c", "pin")
-		if _, err := s.Increment(t.Context(), "p", "n", "count", "1", 0); err != nil {
+		if _, err := s.Increment(t.Context(), "p", "n", "count", "1", 0, ""); err != nil {
 			t.Error(err)
 		}
 		s.wantKeys("count", "pin")
-		if _, err := s.Increment(t.Context(), "p", "n", "count", "1", 0); err != nil {
+		if _, err := s.Increment(t.Context(), "p", "n", "count", "1", 0, ""); err != nil {
 			t.Error(err)
 		}
 		s = newShelf(t, memory.GC{})

@@ -115,8 +115,10 @@ type Store interface {
 	PutKeys(ctx context.Context, s Space, entries []Entry, limit Limit, nowMS int64) error
 	// UpdateKey stores what decide returns for the entry of a key, which is nil if there is none.
 	// No other call changes the entry in between, on any server. decide may run again; its error is
-	// returned and nothing is stored. It must be quick. UpdateKey fails as PutKeys does.
-	UpdateKey(ctx context.Context, s Space, key string, limit Limit, nowMS int64, decide func(old *Entry) (Entry, error)) (Entry, error)
+	// returned and nothing is stored. It must be quick. With a once, a repeat stores nothing and
+	// returns what the first update has stored, for OnceFor. UpdateKey fails as PutKeys and
+	// Once.Repeat do, and with fault.Unsupported if the store has no once.
+	UpdateKey(ctx context.Context, s Space, key string, once Once, limit Limit, nowMS int64, decide func(old *Entry) (Entry, error)) (Entry, error)
 	// GetKeys returns those entries of the keys that are there, byte for byte, in order of the keys
 	// asked for.
 	GetKeys(ctx context.Context, s Space, keys []string, nowMS int64) ([]Entry, error)
@@ -154,7 +156,7 @@ func Put(ctx context.Context, store Store, s Space, e Entry, limit Limit, nowMS 
 // PutNew stores an entry unless there is one of its key, which fails with fault.Conflict. Of
 // several calls at the same time, on any server, one succeeds.
 func PutNew(ctx context.Context, store Store, s Space, e Entry, limit Limit, nowMS int64) error {
-	_, err := store.UpdateKey(ctx, s, e.Key, limit, nowMS, func(old *Entry) (Entry, error) {
+	_, err := store.UpdateKey(ctx, s, e.Key, Once{}, limit, nowMS, func(old *Entry) (Entry, error) {
 		if old != nil {
 			return e, fault.New(fault.Conflict, "there is an entry %q already", e.Key)
 		}

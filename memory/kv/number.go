@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"fmt"
 	"math/big"
 	"regexp"
 	"strings"
@@ -19,8 +20,9 @@ var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 // the new entry. Of calls at the same time none is lost. The sum is exact: of whole numbers it must
 // fit into 64 bits; decimals are added digit by digit and may have 40 characters. A new entry lives
 // for ttl seconds; an entry that is there keeps its end, unless ttl is not DefaultTTL. It fails
-// with fault.Conflict if the value is no such number, and as Set does.
-func (s *Service) Increment(ctx context.Context, project, name, key, delta string, ttl int) (Entry, error) {
+// with fault.Conflict if the value is no such number, and as Set does. For OnceFor, calls with the
+// same call, an Idempotency-Key, add once; "" is none.
+func (s *Service) Increment(ctx context.Context, project, name, key, delta string, ttl int, call string) (Entry, error) {
 	if err := validKey("key", key, MaxKey); err != nil {
 		return Entry{}, err
 	}
@@ -30,7 +32,8 @@ func (s *Service) Increment(ctx context.Context, project, name, key, delta strin
 	if len(delta) > maxNumber || !decimal.MatchString(delta) {
 		return Entry{}, fault.At(fault.Invalid, "delta", "must be a whole or decimal number of at most %d characters, without an exponent", maxNumber)
 	}
-	return s.update(ctx, project, name, key, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
+	once := onceFor(call, key, fmt.Sprint("increment ", delta, " ", ttl))
+	return s.update(ctx, project, name, key, once, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
 		e := Entry{Key: key, ExpiresMS: p.expires(now, ttl)}
 		value := "0"
 		if old != nil {
@@ -83,7 +86,7 @@ func (s *Service) Expire(ctx context.Context, project, name, key string, ttl int
 	if err := checkTTL("ttl_seconds", ttl); err != nil {
 		return Entry{}, err
 	}
-	return s.update(ctx, project, name, key, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
+	return s.update(ctx, project, name, key, Once{}, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
 		if old == nil {
 			return Entry{}, ErrNoKey(p.Space, key)
 		}
@@ -94,7 +97,7 @@ func (s *Service) Expire(ctx context.Context, project, name, key string, ttl int
 }
 
 // update changes the entry of a key to what decide returns; see Store.UpdateKey.
-func (s *Service) update(ctx context.Context, project, name, key string, ttl int, decide func(p *place, old *Entry, nowMS int64) (Entry, error)) (Entry, error) {
+func (s *Service) update(ctx context.Context, project, name, key string, once Once, ttl int, decide func(p *place, old *Entry, nowMS int64) (Entry, error)) (Entry, error) {
 	p, err := s.open(ctx, project, name)
 	if err != nil {
 		return Entry{}, err
@@ -105,7 +108,7 @@ func (s *Service) update(ctx context.Context, project, name, key string, ttl int
 	now := s.nowMS()
 	var e Entry
 	put := func() (err error) {
-		e, err = s.Store.UpdateKey(ctx, p.Space, key, p.limit, now, func(old *Entry) (Entry, error) {
+		e, err = s.Store.UpdateKey(ctx, p.Space, key, once, p.limit, now, func(old *Entry) (Entry, error) {
 			e, err := decide(&p, old, now)
 			e.UpdatedMS = now
 			e.Pinned = old != nil && old.Pinned

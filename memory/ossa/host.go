@@ -42,6 +42,7 @@ func (c *checker) judge(r *Report, given map[string]any, server Host) {
 	}
 	h.providerInterface()
 	h.lifecycle()
+	h.migration()
 	r.GarbageCollection = h.garbageCollection()
 	r.Refused = atMost(h.refused)
 	c.unsupported = append(c.unsupported, h.without...)
@@ -85,7 +86,7 @@ func (h *host) wants(path string) bool {
 func (h *host) shortTerm() {
 	p, connection := h.text("short_term.provider"), section(h.given, "short_term", "connection")
 	external := p == "redis" || p == "memcached"
-	connects := h.Connects && external && connection["endpoint"] != nil
+	connects := h.Connects && connection["endpoint"] != nil && (external || h.wants("lifecycle.migration"))
 	if external && !connects && h.KV != p {
 		h.note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
 	}
@@ -230,7 +231,6 @@ func (h *host) lifecycle() {
 	for _, s := range []struct{ name, why string }{
 		{"backup", "backups are the operator's: HEARDLOG_MEMORY_MODEL with a destination, or heardlog backup"},
 		{"compaction", "the store compacts itself"},
-		{"migration", "the operator runs heardlog migrate"},
 	} {
 		if to := h.text("lifecycle.backup.destination"); s.name == "backup" && h.Connects && h.Store != "memory" && to != "" {
 			if strings.Contains(to, "://") && !h.Uploads {
@@ -241,6 +241,38 @@ func (h *host) lifecycle() {
 		if h.wants("lifecycle." + s.name) {
 			h.note("lifecycle."+s.name, "has no effect: %s", s.why)
 		}
+	}
+}
+
+// migration judges lifecycle.migration, which moves keys and values between the server's own store
+// and the one of short_term.connection.
+func (h *host) migration() {
+	const path = "lifecycle.migration"
+	if !h.wants(path) {
+		return
+	}
+	if !h.Connects {
+		h.note(path, "has no effect: the operator alone moves keys and values, by HEARDLOG_MEMORY_MODEL")
+		return
+	}
+	own := func(p string) bool { return p == "in_memory" || p == "local_cache" || p == h.Store }
+	external := func(p string) bool { return p == "redis" || p == "memcached" }
+	source, target, provider := h.text(path+".source_provider"), h.text(path+".target_provider"), h.text("short_term.provider")
+	for _, end := range []struct{ name, provider string }{{"source_provider", source}, {"target_provider", target}} {
+		if !own(end.provider) && !external(end.provider) {
+			h.refuse(path+"."+end.name, "must be this server's own store, which is in_memory, local_cache or %s, or redis or memcached, not %q", h.Store, end.provider)
+			return
+		}
+	}
+	switch {
+	case external(source) == external(target):
+		h.refuse(path+".target_provider", "keys and values move between this server's own store and another server, not from %s to %s; heardlog migrate moves a whole store", source, target)
+	case source == "memcached":
+		h.refuse(path+".source_provider", "memcached cannot list its keys, so that they cannot be moved")
+	case external(target) && provider != target || own(target) && external(provider):
+		h.refuse(path+".target_provider", "%s is not short_term.provider, which keeps keys and values after the migration", target)
+	case !isOn(section(h.effective, "short_term")) || section(h.given, "short_term", "connection")["endpoint"] == nil:
+		h.refuse(path, "needs short_term.connection.endpoint, the address of the other server")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	_ kv.Store   = (*Store)(nil)
+	_ kv.Source  = (*Store)(nil)
 	_ kv.Evicter = (*Store)(nil)
 )
 
@@ -88,11 +88,23 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 }
 
 // UpdateKey implements kv.Store.
-func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
 	err = s.transact(ctx, "update a key", func(ctx context.Context, tx pgx.Tx) error {
 		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
 		if err != nil {
 			return err
+		}
+		marks := space.Marks()
+		marksAt := keyRow{project: stored(marks.Owner())}
+		if once.ID != "" {
+			done, err := s.selectKeys(ctx, tx, marks, marksAt, []string{once.ID}, nowMS)
+			if err != nil {
+				return err
+			}
+			if len(done) > 0 {
+				e, err = once.Repeat(key, done[0].Value)
+				return err
+			}
 		}
 		list, err := s.selectKeys(ctx, tx, space, at, []string{key}, nowMS)
 		if err != nil {
@@ -105,8 +117,21 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit
 		if e, err = decide(old); err != nil {
 			return err
 		}
-		sealed := s.sealer.Seal(e.Value, tables.KVOwner(space, key))
-		return putKeys(ctx, tx, space, at, keys, size, []kv.Entry{e}, [][]byte{sealed}, limit, nowMS)
+		put := func(space kv.Space, at keyRow, keys, size int64, e kv.Entry, limit kv.Limit) error {
+			return putKeys(ctx, tx, space, at, keys, size, []kv.Entry{e}, [][]byte{s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key))}, limit, nowMS)
+		}
+		if err := put(space, at, keys, size, e, limit); err != nil || once.ID == "" {
+			return err
+		}
+		m, err := once.Mark(&e, nowMS)
+		if err != nil {
+			return err
+		}
+		// The lock of the space is held, so that none waits for that of its marks.
+		if marksAt, keys, size, err = sizeOf(ctx, tx, marks, nowMS); err != nil {
+			return err
+		}
+		return put(marks, marksAt, keys, size, m, kv.Limit{})
 	})
 	return e, err
 }
@@ -270,6 +295,15 @@ func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, 
 		return strings.TrimPrefix(name, prefix), err
 	}, "SELECT project FROM kv_count WHERE project > $1 AND project < $2 AND n > 0 ORDER BY project",
 		prefix, stored(project)+"0") // 0 follows the slash
+}
+
+// Spaces implements kv.Lister.
+func (s *Store) Spaces(ctx context.Context) ([]kv.Space, error) {
+	return readAll(ctx, s, "list namespaces", func(row pgx.CollectableRow) (space kv.Space, err error) {
+		err = row.Scan(&space.Project, &space.Agent, &space.Name)
+		return kv.Space{Project: shown(space.Project), Agent: shown(space.Agent), Name: shown(space.Name)}, err
+	}, `SELECT split_part(project, '/', 1), '', substr(project, strpos(project, '/') + 1) FROM kv_count WHERE n > 0 AND strpos(project, '/') > 0 AND project NOT LIKE '~%'
+		UNION ALL SELECT a.project, a.id, '' FROM agent a WHERE a.no IN (SELECT agent_no FROM kv WHERE agent_no <> 0)`)
 }
 
 // ClearKeys implements kv.Store. An agent's entries go at once: marking rows as deleted is quick

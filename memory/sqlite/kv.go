@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -12,7 +13,7 @@ import (
 )
 
 var (
-	_ kv.Store   = (*Store)(nil)
+	_ kv.Source  = (*Store)(nil)
 	_ kv.Evicter = (*Store)(nil)
 )
 
@@ -48,8 +49,23 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 }
 
 // UpdateKey implements kv.Store.
-func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	put := func(t *tx, space kv.Space, at keyRow, e kv.Entry, limit kv.Limit) (again bool, err error) {
+		return t.putKeys(space, at, []kv.Entry{e}, [][]byte{s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key))}, limit, nowMS)
+	}
+	marks := space.Marks()
+	marksAt := keyRow{project: marks.Owner()}
 	err = s.changeKeys(ctx, space, func(t *tx, at keyRow) (again bool, err error) {
+		if once.ID != "" {
+			m, err := s.readKey(t.Conn, marks, marksAt, once.ID, nowMS)
+			if err != nil {
+				return false, err
+			}
+			if m != nil {
+				e, err = once.Repeat(key, m.Value)
+				return false, err
+			}
+		}
 		old, err := s.readKey(t.Conn, space, at, key, nowMS)
 		if err != nil {
 			return false, err
@@ -57,7 +73,14 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit
 		if e, err = decide(old); err != nil {
 			return false, err
 		}
-		return t.putKeys(space, at, []kv.Entry{e}, [][]byte{s.sealer.Seal(e.Value, tables.KVOwner(space, key))}, limit, nowMS)
+		if again, err = put(t, space, at, e, limit); again || err != nil || once.ID == "" {
+			return again, err
+		}
+		m, err := once.Mark(&e, nowMS)
+		if err != nil {
+			return false, err
+		}
+		return put(t, marks, marksAt, m, kv.Limit{})
 	})
 	return e, err
 }
@@ -286,6 +309,22 @@ func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, 
 		return err
 	})
 	return names, err
+}
+
+// Spaces implements kv.Lister.
+func (s *Store) Spaces(ctx context.Context) (spaces []kv.Space, err error) {
+	err = s.db.Read(ctx, "list namespaces", func(c *dbfile.Conn) (err error) {
+		spaces, err = dbfile.Collect(c, func(row dbfile.Row) (kv.Space, error) {
+			if id := row.Text(2); id != "" {
+				return kv.Space{Project: row.Text(1), Agent: id}, nil
+			}
+			project, name, _ := strings.Cut(row.Text(0), "/")
+			return kv.Space{Project: project, Name: name}, nil
+		}, `SELECT t.project, coalesce(a.project, ''), coalesce(a.id, '') FROM kv_total t LEFT JOIN agent a ON a.no = t.agent_no
+			WHERE t.n > 0 AND (a.no IS NOT NULL OR t.agent_no = 0 AND instr(t.project, '/') > 0 AND t.project NOT LIKE '~%')`)
+		return err
+	})
+	return spaces, err
 }
 
 // ClearKeys implements kv.Store. Entries that are stored while it runs have higher numbers and

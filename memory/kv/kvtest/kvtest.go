@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +24,10 @@ func Run(t *testing.T, cache bool, open func(*testing.T) kv.Store) {
 	tests := map[string]func(*testing.T, context.Context, kv.Store){
 		"PutAndGet": testPut, "Update": testUpdate, "ConcurrentUpdates": testConcurrent, "Expired": testExpired, "Delete": testDelete, "Spaces": testSpaces, "Canceled": testCanceled,
 	}
-	if !cache {
-		for name, test := range map[string]func(*testing.T, context.Context, kv.Store){"Limit": testLimit, "List": testList, "Sweep": testSweep, "Clear": testClear} {
+	if cache {
+		tests["NoOnce"] = testNoOnce
+	} else {
+		for name, test := range map[string]func(*testing.T, context.Context, kv.Store){"Once": testOnce, "Limit": testLimit, "List": testList, "Sweep": testSweep, "Clear": testClear} {
 			tests[name] = test
 		}
 	}
@@ -80,7 +83,7 @@ func testPut(t *testing.T, ctx context.Context, s kv.Store) {
 
 func testUpdate(t *testing.T, ctx context.Context, s kv.Store) {
 	update := func(decide func(old *kv.Entry) (kv.Entry, error)) (kv.Entry, error) {
-		return s.UpdateKey(ctx, space, "k", wide, start+1, decide)
+		return s.UpdateKey(ctx, space, "k", kv.Once{}, wide, start+1, decide)
 	}
 	first, err := update(func(old *kv.Entry) (kv.Entry, error) {
 		if old != nil {
@@ -122,7 +125,7 @@ func testConcurrent(t *testing.T, ctx context.Context, s kv.Store) {
 	for range workers {
 		wg.Go(func() {
 			for range each {
-				_, err := s.UpdateKey(ctx, space, "sum", wide, start, func(old *kv.Entry) (kv.Entry, error) {
+				_, err := s.UpdateKey(ctx, space, "sum", kv.Once{}, wide, start, func(old *kv.Entry) (kv.Entry, error) {
 					n := 0
 					if old != nil {
 						n, _ = strconv.Atoi(string(old.Value))
@@ -140,6 +143,81 @@ func testConcurrent(t *testing.T, ctx context.Context, s kv.Store) {
 	if err != nil || string(got.Value) != strconv.Itoa(workers*each) {
 		t.Errorf("%s, %v", got.Value, err)
 	}
+}
+
+// testOnce: updates with the same ID count once, at the same time, after others, and after the
+// entry was deleted.
+func testOnce(t *testing.T, ctx context.Context, s kv.Store) {
+	add := func(id, request string, nowMS int64) (kv.Entry, error) {
+		return s.UpdateKey(ctx, space, "sum", kv.Once{ID: id, Request: request}, wide, nowMS, func(old *kv.Entry) (kv.Entry, error) {
+			n := 0
+			if old != nil {
+				n, _ = strconv.Atoi(string(old.Value))
+			}
+			e := entry("sum", strconv.Itoa(n+1))
+			e.UpdatedMS, e.ExpiresMS = nowMS, start+1_000_000_000
+			return e, nil
+		})
+	}
+	sum := func(want string) {
+		t.Helper()
+		if got, err := kv.Get(ctx, s, space, "sum", start); err != nil || string(got.Value) != want {
+			t.Errorf("%s, %v; want %s", got.Value, err, want)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if e, err := add("first", "add 1", start); err != nil || string(e.Value) != "1" {
+				t.Errorf("%s, %v", e.Value, err)
+			}
+		})
+	}
+	wg.Wait()
+	sum("1")
+	if _, err := add("second", "add 1", start+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add("", "", start+2); err != nil {
+		t.Fatal(err)
+	}
+	e, err := add("first", "add 1", start+3)
+	if err != nil || string(e.Value) != "1" || e.Key != "sum" || e.UpdatedMS != start || e.ExpiresMS != start+1_000_000_000 {
+		t.Errorf("a repeat: %+v, %v", e, err)
+	}
+	sum("3")
+	if _, err := add("first", "add 2", start+3); !fault.Is(err, fault.Conflict) {
+		t.Errorf("another request: %v", err)
+	}
+	page, err := s.ListKeys(ctx, space, "", 10, start+3)
+	if err != nil || page.Total != 1 || len(page.Keys) != 1 || page.Bytes != 4 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if names, err := s.KeySpaces(ctx, space.Project); err != nil || len(names) != 1 {
+		t.Errorf("%q, %v", names, err)
+	}
+	put(t, ctx, s, kv.Space{Project: "q", Name: "n"}, entry("k", "1"))
+	list, err := s.(kv.Lister).Spaces(ctx)
+	slices.SortFunc(list, func(a, b kv.Space) int { return strings.Compare(a.Project, b.Project) })
+	if d := cmp.Diff([]kv.Space{space, {Project: "q", Name: "n"}}, list); err != nil || d != "" {
+		t.Errorf("%v %s", err, d)
+	}
+	if _, err := s.DeleteKey(ctx, space, "sum", start+4); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := add("first", "add 1", start+5); err != nil || string(e.Value) != "1" {
+		t.Errorf("a repeat after the end: %s, %v", e.Value, err)
+	}
+	want(t, ctx, s, space, start+5, []string{"sum"})
+}
+
+// testNoOnce: a store that cannot store an entry and a mark together says so.
+func testNoOnce(t *testing.T, ctx context.Context, s kv.Store) {
+	_, err := s.UpdateKey(ctx, space, "sum", kv.Once{ID: "first"}, wide, start, func(*kv.Entry) (kv.Entry, error) { return entry("sum", "1"), nil })
+	if !fault.Is(err, fault.Unsupported) {
+		t.Error(err)
+	}
+	want(t, ctx, s, space, start, []string{"sum"})
 }
 
 func testExpired(t *testing.T, ctx context.Context, s kv.Store) {

@@ -163,8 +163,12 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 	return nil
 }
 
-// UpdateKey implements kv.Store, except that the limit does not apply.
-func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, _ kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+// UpdateKey implements kv.Store, except that the limit does not apply. With a once it fails with
+// fault.Unsupported: an entry and a mark cannot be stored together.
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, _ kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	if once.ID != "" {
+		return e, fault.At(fault.Unsupported, "Idempotency-Key", "must be absent: the provider memcached cannot make a repeated call count once")
+	}
 	for range maxTries {
 		if ctx.Err() != nil {
 			return e, fault.Ended(ctx)

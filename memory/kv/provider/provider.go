@@ -43,8 +43,8 @@ type Config struct {
 	Hooks       Hooks
 }
 
-// Retry is when a call that failed is tried again. Increments and other updates of a value are
-// tried once: whether a lost one was stored is not known.
+// Retry is when a call that failed is tried again. Updates of a value without a kv.Once are tried
+// once: whether a lost one was stored is not known.
 type Retry struct {
 	MaxAttempts  int           // 0 = 3
 	Backoff      string        // exponential, which is the default, linear or constant
@@ -136,7 +136,7 @@ type Provider struct {
 	lost bool
 }
 
-var _ kv.Store = (*Provider)(nil)
+var _ kv.Source = (*Provider)(nil)
 
 // Open connects to a provider. Its errors name the field of the document that is wrong.
 func Open(ctx context.Context, c Config) (*Provider, error) {
@@ -286,9 +286,13 @@ func (p *Provider) PutKeys(ctx context.Context, s kv.Space, entries []kv.Entry, 
 }
 
 // UpdateKey implements kv.Store.
-func (p *Provider) UpdateKey(ctx context.Context, s kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
-	err = p.try(ctx, func(ctx context.Context) (err error) {
-		e, err = p.store.UpdateKey(ctx, s, key, limit, nowMS, decide)
+func (p *Provider) UpdateKey(ctx context.Context, s kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	tries := p.try
+	if once.ID != "" {
+		tries = p.again
+	}
+	err = tries(ctx, func(ctx context.Context) (err error) {
+		e, err = p.store.UpdateKey(ctx, s, key, once, limit, nowMS, decide)
 		return err
 	})
 	return e, err
@@ -328,6 +332,19 @@ func (p *Provider) KeySpaces(ctx context.Context, project string) (names []strin
 		return err
 	})
 	return names, err
+}
+
+// Spaces implements kv.Lister.
+func (p *Provider) Spaces(ctx context.Context) (spaces []kv.Space, err error) {
+	lister, ok := p.store.(kv.Lister)
+	if !ok {
+		return nil, fault.New(fault.Unsupported, "the provider %s cannot list namespaces", p.cfg.Provider)
+	}
+	err = p.again(ctx, func(ctx context.Context) (err error) {
+		spaces, err = lister.Spaces(ctx)
+		return err
+	})
+	return spaces, err
 }
 
 // ClearKeys implements kv.Store.

@@ -47,7 +47,7 @@ type Store struct {
 	client rueidis.Client
 }
 
-var _ kv.Store = (*Store)(nil)
+var _ kv.Source = (*Store)(nil)
 
 // Open connects to a server. Close closes the connection.
 func Open(o Options) (*Store, error) {
@@ -104,6 +104,11 @@ func keysOf(s kv.Space) []string {
 	return []string{base + "v", base + "m", base + "k", base + "x", base + "n"}
 }
 
+// markOf returns the key of a mark, which ends by itself.
+func markOf(s kv.Space, once kv.Once) string {
+	return prefix + "{" + s.Owner() + "}:call:" + once.ID
+}
+
 // digits returns a time as scripts compare it.
 func digits(ms int64) string { return fmt.Sprintf("%015d", min(max(ms, 0), never)) }
 
@@ -134,17 +139,26 @@ func readMeta(key, s string) (k kv.Key, err error) {
 
 // PutKeys implements kv.Store.
 func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
-	_, err := s.put(ctx, space, entries, nil, limit, nowMS)
+	_, err := s.put(ctx, space, entries, nil, kv.Once{}, limit, nowMS)
 	return err
 }
 
-// put stores entries. With was, it reports stale and stores nothing if the first one has changed.
-func (s *Store) put(ctx context.Context, space kv.Space, entries []kv.Entry, was *string, limit kv.Limit, nowMS int64) (stale bool, err error) {
+// put stores entries. With was, it reports stale and stores nothing if the first one has changed,
+// or if once is marked already.
+func (s *Store) put(ctx context.Context, space kv.Space, entries []kv.Entry, was *string, once kv.Once, limit kv.Limit, nowMS int64) (stale bool, err error) {
 	compare, old := "0", ""
 	if was != nil {
 		compare, old = "1", *was
 	}
-	args := []string{digits(nowMS), strconv.Itoa(limit.Keys), strconv.FormatInt(limit.Bytes, 10), compare, old}
+	keys, marked := keysOf(space), ""
+	if once.ID != "" {
+		m, err := once.Mark(&entries[0], nowMS)
+		if err != nil {
+			return false, err
+		}
+		keys, marked = append(keys, markOf(space, once)), rueidis.BinaryString(m.Value)
+	}
+	args := []string{digits(nowMS), strconv.Itoa(limit.Keys), strconv.FormatInt(limit.Bytes, 10), compare, old, marked, strconv.FormatInt(kv.OnceFor.Milliseconds(), 10)}
 	for i := range entries {
 		e, ends := &entries[i], "1"
 		if e.ExpiresMS == kv.Never {
@@ -156,7 +170,7 @@ func (s *Store) put(ctx context.Context, space kv.Space, entries []kv.Entry, was
 	if err := s.note(ctx, space); err != nil {
 		return false, err
 	}
-	out, err := put.Exec(ctx, s.client, keysOf(space), args).AsIntSlice()
+	out, err := put.Exec(ctx, s.client, keys, args).AsIntSlice()
 	if err != nil {
 		return false, classify(err)
 	}
@@ -178,7 +192,7 @@ func (s *Store) note(ctx context.Context, space kv.Space) error {
 }
 
 // UpdateKey implements kv.Store.
-func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (kv.Entry, error) {
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (kv.Entry, error) {
 	for range maxTries {
 		found, err := s.read(ctx, space, []string{key}, nowMS)
 		if err != nil {
@@ -189,6 +203,15 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit
 		if len(found) > 0 {
 			old, was = &found[0], meta(&found[0])
 		}
+		if once.ID != "" {
+			m, err := s.client.Do(ctx, s.client.B().Get().Key(markOf(space, once)).Build()).AsBytes()
+			if err == nil {
+				return once.Repeat(key, m)
+			}
+			if !rueidis.IsRedisNil(err) {
+				return kv.Entry{}, classify(err)
+			}
+		}
 		e, err := decide(old)
 		if err != nil {
 			return e, err
@@ -196,7 +219,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit
 		if old != nil && e.UpdatedMS <= old.UpdatedMS {
 			e.UpdatedMS = old.UpdatedMS + 1 // so that no two states of an entry look alike
 		}
-		stale, err := s.put(ctx, space, []kv.Entry{e}, &was, limit, nowMS)
+		stale, err := s.put(ctx, space, []kv.Entry{e}, &was, once, limit, nowMS)
 		if err != nil || !stale {
 			return e, err
 		}
@@ -264,22 +287,35 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 // KeySpaces implements kv.Store.
 func (s *Store) KeySpaces(ctx context.Context, project string) ([]string, error) {
 	from := project + "/"
-	owners, err := s.client.Do(ctx, s.client.B().Zrangebylex().Key(spaces).Min("["+from).Max("("+project+"0").Build()).AsStrSlice()
+	list, err := s.spaces(ctx, "["+from, "("+project+"0")
+	var names []string
+	for _, space := range list {
+		names = append(names, space.Name)
+	}
+	return names, err
+}
+
+// Spaces implements kv.Lister.
+func (s *Store) Spaces(ctx context.Context) ([]kv.Space, error) { return s.spaces(ctx, "-", "+") }
+
+// spaces returns the spaces with keys from one owner to another, as Redis writes such bounds.
+func (s *Store) spaces(ctx context.Context, from, to string) (list []kv.Space, err error) {
+	owners, err := s.client.Do(ctx, s.client.B().Zrangebylex().Key(spaces).Min(from).Max(to).Build()).AsStrSlice()
 	if err != nil {
 		return nil, classify(err)
 	}
-	var names []string
 	for _, owner := range owners {
-		name := strings.TrimPrefix(owner, from)
-		n, err := s.client.Do(ctx, s.client.B().Zcard().Key(keysOf(kv.Space{Project: project, Name: name})[2]).Build()).AsInt64()
+		project, name, _ := strings.Cut(owner, "/")
+		space := kv.Space{Project: project, Name: name}
+		n, err := s.client.Do(ctx, s.client.B().Zcard().Key(keysOf(space)[2]).Build()).AsInt64()
 		if err != nil {
 			return nil, classify(err)
 		}
 		if n > 0 {
-			names = append(names, name)
+			list = append(list, space)
 		}
 	}
-	return names, nil
+	return list, nil
 }
 
 // ClearKeys implements kv.Store.

@@ -24,13 +24,14 @@ end
 `
 
 // put stores entries: ARGV is now, the limits of keys and bytes, whether the next argument is what
-// m holds of the first key, that, and key, times, size and value of each entry. It returns 0 and
-// whether the space was empty; 1 and what the space would hold, if that is too much; or 2 if the
-// first key has changed.
+// m holds of the first key, that, a value for the mark KEYS[6] and its life in ms, and key, times,
+// size and value of each entry. It returns 0 and whether the space was empty; 1 and what the space
+// would hold, if that is too much; or 2 if the first key has changed or there is the mark.
 var put = rueidis.NewLuaScript(library + `
 local now, most, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if KEYS[6] and redis.call('EXISTS', KEYS[6]) == 1 then return {2, 0, 0} end
 if ARGV[4] == '1' then
-  local meta = redis.call('HGET', m, ARGV[6])
+  local meta = redis.call('HGET', m, ARGV[8])
   if meta and string.sub(meta, 16, 30) <= now then meta = false end
   if (meta or '') ~= ARGV[5] then return {2, 0, 0} end
 end
@@ -38,7 +39,7 @@ local count, size, grown, empty = 0, 0, 0, 0
 for try = 1, 2 do
   count, size, grown = redis.call('ZCARD', k), tonumber(redis.call('GET', n) or '0'), 0
   if count == 0 then empty = 1 end
-  for i = 6, #ARGV, 4 do
+  for i = 8, #ARGV, 4 do
     local meta = redis.call('HGET', m, ARGV[i])
     if meta then size = size - tonumber(string.sub(meta, 31)) else grown = grown + 1 end
     size = size + tonumber(string.sub(ARGV[i + 1], 31))
@@ -47,12 +48,13 @@ for try = 1, 2 do
   if try == 2 or purge(now) == 0 then return {1, count + grown, size} end
   while purge(now) > 0 do end
 end
-for i = 6, #ARGV, 4 do
+for i = 8, #ARGV, 4 do
   drop(ARGV[i])
   redis.call('HSET', m, ARGV[i], ARGV[i + 1]) redis.call('HSET', v, ARGV[i], ARGV[i + 2])
   redis.call('ZADD', k, 0, ARGV[i]) redis.call('INCRBY', n, string.sub(ARGV[i + 1], 31))
   if ARGV[i + 3] == '1' then redis.call('ZADD', x, string.sub(ARGV[i + 1], 16, 30), ARGV[i]) end
 end
+if KEYS[6] then redis.call('SET', KEYS[6], ARGV[6], 'PX', ARGV[7]) end
 return {0, empty, 0}
 `)
 

@@ -1,0 +1,118 @@
+package compat_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startRedis starts a Redis server that has what it acknowledges on disk, and returns its address.
+func startRedis(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("redis-server is not installed")
+		}
+		t.Skip("redis-server is not installed")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", "")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for end := time.Now().Add(patience); ; {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+			return addr
+		}
+		if time.Now().After(end) {
+			t.Fatal("redis-server does not accept connections")
+		}
+	}
+}
+
+// TestKillKeyMigration kills the server repeatedly while it moves keys and values to Redis, and
+// back. All of them are there in the end, as they were.
+func TestKillKeyMigration(t *testing.T) {
+	t.Parallel()
+	dir, redis := t.TempDir(), startRedis(t)
+	own := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}
+	model := func(source, target string) []string {
+		path := filepath.Join(dir, target+".yaml")
+		text := fmt.Sprintf("apiVersion: ossa/v0.3.2\nkind: MemoryModel\nlong_term: {enabled: false}\nshort_term: {enabled: true, provider: %[2]s, connection: {endpoint: \"redis://%[3]s\"}}\n"+
+			"lifecycle: {migration: {enabled: true, source_provider: %[1]s, target_provider: %[2]s, batch_size: 100}}\n", source, target, redis)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return append(own[:len(own):len(own)], "HEARDLOG_MEMORY_MODEL="+path)
+	}
+	const spaces, batches = 4, 60
+	c := kvClient{}
+	s := start(t, own...)
+	for space := range spaces {
+		for b := range batches {
+			var entries []string
+			for i := range 100 {
+				entries = append(entries, fmt.Sprintf(`{"key":"%04d","value":"%d %d","ttl_seconds":%d}`, b*100+i, space, b*100+i, 10_000+i))
+			}
+			if got, ok := c.call(s.url, "POST", fmt.Sprintf("space-%d/batch/set", space), `{"entries":[`+strings.Join(entries, ",")+`]}`); !ok {
+				t.Fatal(got)
+			}
+		}
+	}
+	s.kill()
+	read := func(s *server) string {
+		var out strings.Builder
+		for space := range spaces {
+			for b := range batches {
+				var keys []string
+				for i := range 100 {
+					keys = append(keys, fmt.Sprintf("%04d", b*100+i))
+				}
+				list, _ := json.Marshal(map[string]any{"keys": keys})
+				got, ok := c.call(s.url, "POST", fmt.Sprintf("space-%d/batch/get", space), string(list))
+				if !ok {
+					t.Fatal(got)
+				}
+				out.WriteString(got)
+			}
+		}
+		return out.String()
+	}
+	s = start(t, own...)
+	want := read(s)
+	s.kill()
+	for _, env := range [][]string{model("sqlite", "redis"), model("redis", "sqlite")} {
+		for range 8 {
+			s := launch(t, env...)
+			if _, ok := s.stderr.find(func(line string) bool { return strings.Contains(line, "keys and values: migrating") }); !ok {
+				t.Fatalf("it moves nothing:\n%s", s.stderr)
+			}
+			s.kill()
+		}
+		s := start(t, env...)
+		if got := read(s); got != want {
+			t.Error("keys or values differ after they were moved")
+		}
+		s.kill()
+	}
+	s = start(t, own...)
+	if got := read(s); got != want {
+		t.Error("keys or values differ in the server's own store")
+	}
+	s.kill()
+}
