@@ -195,7 +195,7 @@ func New(c Config) *chi.Mux {
 			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
 		},
 		proxy: &proxyAPI{
-			bodies: b, memory: c.Memory, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough, now: c.Now,
+			bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough, now: c.Now,
 		},
 		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},

@@ -16,6 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/platform"
 )
 
@@ -23,6 +24,7 @@ import (
 type proxyAPI struct {
 	bodies
 	memory    *agents.Service
+	items     items.Service
 	turns     *turn.Runner
 	platforms *platform.Set
 	noKey     string // NoKeyRefuse or NoKeyWords

@@ -199,6 +199,10 @@ func agentPath(style errorStyle) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id := chi.URLParam(r, "id")
 			if !input.AgentID(id) {
+				if r.Method == http.MethodDelete && !openAIPath(r.URL.Path) { // as deletes answers it
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
 				answerError(w, r, style, fault.New(fault.NotFound, "agent not found"))
 				return
 			}

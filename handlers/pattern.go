@@ -23,7 +23,7 @@ func (a *api) patternRoutes(r chi.Router) {
 	r.Get("/patterns", agora(read, p.list))
 	r.Put(one, agora(write, p.put))
 	r.Get(one, agora(read, p.get))
-	r.Delete(one, agora(write, p.delete))
+	r.Delete(one, deletes(write, p.delete))
 	r.Post(one+"/feedback", agora(write, p.feedback))
 }
 

@@ -99,7 +99,7 @@ func (a *proxyAPI) continued(r *http.Request, in *responses.Request) (int64, err
 	if err != nil && !fault.Is(err, fault.NotFound) { // an answer may be in the making
 		return 0, err
 	}
-	if m != nil && m.Role != memory.Assistant {
+	if m != nil && (m.Role != memory.Assistant || m.State == memory.Removed) {
 		return 0, unknown
 	}
 	in.AgentID = ref.Agent
@@ -151,24 +151,47 @@ func (a *proxyAPI) storedItems(r *http.Request, in *responses.Request) (map[stri
 
 // response returns a response as the memory has it: its text is what was heard.
 func (a *proxyAPI) response(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathName(r, "response")
+	ref, m, err := a.responseInPath(r)
 	if err != nil {
 		return err
+	}
+	return encode(w, http.StatusOK, responses.Stored(ref, responses.Answer{
+		Text: m.Content, ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage, Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
+	}))
+}
+
+// deleteResponse removes an answer's content from the ledger. Its place stays, and so does what it
+// answered.
+func (a *proxyAPI) deleteResponse(w http.ResponseWriter, r *http.Request) error {
+	ref, _, err := a.responseInPath(r)
+	if err != nil {
+		return err
+	}
+	if err := a.items.RemoveMessage(r.Context(), projectOf(r), ref.Agent, ref.Seq); err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, responses.Deleted{ID: ref.ID(), Object: "response", Deleted: true})
+}
+
+// responseInPath returns the response that a path names, with its message, or fault.NotFound. An
+// answer that is still being made has no message yet.
+func (a *proxyAPI) responseInPath(r *http.Request) (responses.Ref, *memory.Message, error) {
+	id, err := pathName(r, "response")
+	if err != nil {
+		return responses.Ref{}, nil, err
 	}
 	unknown := fault.At(fault.NotFound, "response_id", "there is no response %q", text.Clip(id, 200))
 	ref, ok := responses.ParseRef(id)
 	if named := chi.URLParam(r, "id"); !ok || ref.ID() != id || named != "" && named != ref.Agent {
-		return unknown
+		return ref, nil, unknown
 	}
 	m, err := a.answerAt(r.Context(), projectOf(r), ref)
 	switch {
-	case fault.Is(err, fault.NotFound) || err == nil && m.Role != memory.Assistant:
-		return unknown
+	case fault.Is(err, fault.NotFound) || err == nil && (m.Role != memory.Assistant || m.State == memory.Removed):
+		return ref, nil, unknown
 	case err != nil:
-		return err
+		return ref, nil, err
 	}
 	infoOf(r).agent = ref.Agent
-	return encode(w, http.StatusOK, responses.Stored(ref, responses.Answer{
-		Text: m.Content, ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage, Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
-	}))
+	return ref, m, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/apidocs"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/page"
 )
 
@@ -14,6 +15,18 @@ import (
 // of its path. A test requires every path without a scope to be listed there as public.
 func agora(need access.Scope, f handlerFunc) http.HandlerFunc {
 	return handle(agoraError, needs(need, checkParams(f)))
+}
+
+// deletes is agora for the handler of a DELETE. To delete a thing that is not there is no error.
+func deletes(need access.Scope, f handlerFunc) http.HandlerFunc {
+	return agora(need, func(w http.ResponseWriter, r *http.Request) error {
+		err := f(w, r)
+		if fault.Is(err, fault.NotFound) {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return err
+	})
 }
 
 func openAI(need access.Scope, f handlerFunc) http.HandlerFunc {
@@ -112,7 +125,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		} else {
 			r.Get("/", h(read, a.agents.agoraGet))
 		}
-		r.Delete("/", act("agent.erase", agora(admin, a.agents.erase)))
+		r.Delete("/", act("agent.erase", deletes(admin, a.agents.erase)))
 		r.Post("/update", h(write, a.agents.update))
 
 		r.Post("/speak", h(write, a.speech.speak))
@@ -138,14 +151,14 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		r.Post("/clear", h(write, a.context.clear))
 		r.Get("/summary", h(read, a.context.summary))
 		r.Put("/summary", h(write, a.context.putSummary))
-		r.Delete("/summary", h(write, a.context.deleteSummary))
+		r.Delete("/summary", deletes(write, touching(a.agents.memory, a.context.deleteSummary)))
 
 		working := a.kv.working()
 		r.Get("/working-memory", h(read, working.list))
-		r.Delete("/working-memory", h(write, working.clear))
+		r.Delete("/working-memory", deletes(write, touching(a.agents.memory, working.clear)))
 		r.Get("/working-memory/{key}", h(read, working.get))
 		r.Put("/working-memory/{key}", h(write, working.put))
-		r.Delete("/working-memory/{key}", h(write, working.delete))
+		r.Delete("/working-memory/{key}", deletes(write, touching(a.agents.memory, working.delete)))
 	})
 }
 
@@ -164,17 +177,17 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/memory-models", agora(read, a.models.list))
 	r.Put("/memory-models/{name}", agora(write, a.models.put))
 	r.Get("/memory-models/{name}", agora(read, a.models.get))
-	r.Delete("/memory-models/{name}", agora(write, a.models.delete))
+	r.Delete("/memory-models/{name}", deletes(write, a.models.delete))
 
 	r.Get("/conversations", agora(read, a.conversations.list))
-	r.Delete("/conversations", agora(write, a.conversations.clear))
+	r.Delete("/conversations", deletes(write, a.conversations.clear))
 	r.Put("/conversations/{id}", agora(write, a.conversations.save))
 	r.Get("/conversations/{id}", agora(read, a.conversations.get))
-	r.Delete("/conversations/{id}", agora(write, a.conversations.delete))
+	r.Delete("/conversations/{id}", deletes(write, a.conversations.delete))
 
 	r.Get("/kv", agora(read, a.kv.names))
 	r.Get("/kv/{namespace}", agora(read, a.kv.list))
-	r.Delete("/kv/{namespace}", agora(write, a.kv.clear))
+	r.Delete("/kv/{namespace}", deletes(write, a.kv.clear))
 	r.Post("/kv/{namespace}/search", agora(read, a.kv.search))
 	r.Post("/kv/{namespace}/gc", agora(write, a.kv.evict))
 	r.Post("/kv/{namespace}/batch/get", agora(read, a.kv.getMany))
@@ -182,7 +195,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Put("/kv/{namespace}/{key}", agora(write, a.kv.put))
 	r.Get("/kv/{namespace}/{key}", agora(read, a.kv.get))
 	r.Head("/kv/{namespace}/{key}", agora(read, a.kv.get))
-	r.Delete("/kv/{namespace}/{key}", agora(write, a.kv.delete))
+	r.Delete("/kv/{namespace}/{key}", deletes(write, a.kv.delete))
 	r.Post("/kv/{namespace}/{key}/expire", agora(write, a.kv.expire))
 	r.Post("/kv/{namespace}/{key}/increment", agora(write, a.kv.increment))
 
@@ -191,12 +204,12 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/vectors", agora(read, a.vectors.collections))
 	r.Post("/vectors/{collection}", agora(write, a.vectors.add))
 	r.Get("/vectors/{collection}", agora(read, a.vectors.list))
-	r.Delete("/vectors/{collection}", agora(write, a.vectors.clear))
+	r.Delete("/vectors/{collection}", deletes(write, a.vectors.clear))
 	r.Post("/vectors/{collection}/search", agora(read, a.vectors.search))
 	r.Post("/vectors/{collection}/delete", agora(write, a.vectors.deleteMany))
 	r.Put("/vectors/{collection}/{id}", agora(write, a.vectors.put))
 	r.Get("/vectors/{collection}/{id}", agora(read, a.vectors.get))
-	r.Delete("/vectors/{collection}/{id}", agora(write, a.vectors.delete))
+	r.Delete("/vectors/{collection}/{id}", deletes(write, a.vectors.delete))
 
 	a.knowledgeRoutes(r)
 	a.patternRoutes(r)
@@ -212,7 +225,7 @@ func (a *api) projectRoutes(r chi.Router) {
 
 	r.With(agentPath(agoraError)).Post("/agents/{id}/checkpoints", agora(write, touching(a.agents.memory, a.checkpoints.save)))
 	r.With(agentPath(agoraError)).Get("/agents/{id}/checkpoints", agora(read, a.checkpoints.list))
-	r.With(agentPath(agoraError)).Delete("/agents/{id}/checkpoints/{checkpoint}", agora(write, a.checkpoints.delete))
+	r.With(agentPath(agoraError)).Delete("/agents/{id}/checkpoints/{checkpoint}", deletes(write, a.checkpoints.delete))
 	r.With(agentPath(agoraError)).Post("/agents/{id}/checkpoints/{checkpoint}/restore", agora(write, touching(a.agents.memory, a.checkpoints.restore)))
 	r.With(agentPath(agoraError)).Post("/agents/{id}/pause", agora(write, touching(a.agents.memory, a.agents.pause)))
 	r.With(agentPath(agoraError)).Post("/agents/{id}/resume", agora(write, touching(a.agents.memory, a.agents.resume)))
@@ -223,7 +236,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Post("/keys", act("key.create", agora(admin, a.keys.create)))
 	r.Get("/keys", agora(admin, a.keys.list))
 	r.Get("/audit", agora(admin, a.audit.list))
-	r.Delete("/keys/{id}", act("key.revoke", agora(admin, a.keys.revoke)))
+	r.Delete("/keys/{id}", act("key.revoke", deletes(admin, a.keys.revoke)))
 
 	r.Get("/users", agora(read, a.callers.list))
 	r.Get("/users/{user}", agora(read, a.callers.get))
@@ -244,9 +257,9 @@ func (a *api) webhookRoutes(r chi.Router) {
 	r.Get("/endpoints/{id}", agora(hooks, a.webhooks.endpoint))
 	r.Patch("/endpoints/{id}", act("endpoint.update", agora(hooks, a.webhooks.patchEndpoint)))
 	r.Put("/endpoints/{id}", act("endpoint.update", agora(hooks, a.webhooks.putEndpoint)))
-	r.Delete("/endpoints/{id}", act("endpoint.delete", agora(hooks, a.webhooks.deleteEndpoint)))
+	r.Delete("/endpoints/{id}", act("endpoint.delete", deletes(hooks, a.webhooks.deleteEndpoint)))
 	r.Post("/endpoints/{id}/secrets", act("endpoint.secret.create", agora(hooks, a.webhooks.rotateSecret)))
-	r.Delete("/endpoints/{id}/secrets/{secret_id}", act("endpoint.secret.revoke", agora(hooks, a.webhooks.revokeSecret)))
+	r.Delete("/endpoints/{id}/secrets/{secret_id}", act("endpoint.secret.revoke", deletes(hooks, a.webhooks.revokeSecret)))
 	r.Post("/endpoints/{id}/enable", act("endpoint.enable", agora(hooks, a.webhooks.switchEndpoint(true))))
 	r.Post("/endpoints/{id}/disable", act("endpoint.disable", agora(hooks, a.webhooks.switchEndpoint(false))))
 	r.Post("/endpoints/{id}/test", agora(hooks, a.webhooks.testEndpoint))
@@ -265,12 +278,14 @@ func (a *api) chatRoutes(r chi.Router) {
 	r.Post("/chat/completions", openAI(proxy, a.proxy.chat))
 	r.Post("/responses", openAI(proxy, a.proxy.respond))
 	r.Get("/responses/{response}", openAI(proxy, a.proxy.response))
+	r.Delete("/responses/{response}", openAI(write, a.proxy.deleteResponse))
 	r.Get("/models", openAI(proxy, a.proxy.models))
 	r.Get("/models/{model}", openAI(proxy, a.proxy.models))
 	r.Post("/embeddings", openAI(proxy, a.proxy.passThrough))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(proxy, a.proxy.chat))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/responses", openAI(proxy, a.proxy.respond))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/responses/{response}", openAI(proxy, a.proxy.response))
+	r.With(agentPath(openAIError)).Delete("/agents/{id}/responses/{response}", openAI(write, a.proxy.deleteResponse))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(proxy, a.proxy.models))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models/{model}", openAI(proxy, a.proxy.models))
 }

@@ -35,6 +35,11 @@ await play({
     return answer.output_text;
   },
   async refused() {
+    await client.responses.delete(previous); // the goodbye
+    for (const use of [(id) => client.responses.retrieve(id), (id) => client.responses.delete(id)]) {
+      const e = await use(previous).catch((e) => e);
+      if (e.status !== 404 || e.code !== 'not_found' || !e.message.includes(previous)) throw new Error(`a deleted response: ${e}`);
+    }
     try {
       await client.responses.create({ model, input: 'x', previous_response_id: 'resp_none_1' });
     } catch (e) {

@@ -70,7 +70,7 @@ func TestKnowledge(t *testing.T) {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "create it with PUT /v1/knowledge/faq")
 	}
 	s.do(http.MethodPut, e, `{"content":"x"}`).refused(http.StatusNotFound, "TaskNotFound")
-	s.do(http.MethodDelete, e, nil).refused(http.StatusNotFound, "TaskNotFound")
+	s.do(http.MethodDelete, e, nil).absent()
 	s.post(b+"/search", `{"query":"x"}`).refused(http.StatusNotFound, "TaskNotFound")
 	s.post(b+"/imports", `{"document":"d","format":"text","content":"x"}`).refused(http.StatusNotFound, "TaskNotFound")
 

@@ -149,10 +149,10 @@ func TestMCPReads(t *testing.T) {
 				Role, Content string
 				Cut           bool
 			}
-			Next int64 `json:"next_after_seq"`
+			Next string `json:"next_cursor"`
 		}
 		c.call("get_call", map[string]any{"agent_id": id, "limit": 2}, &page)
-		if len(page.Turns) != 2 || page.Turns[1].Content != "Noted. The table" || !page.Turns[1].Cut || page.Next != 2 {
+		if len(page.Turns) != 2 || page.Turns[1].Content != "Noted. The table" || !page.Turns[1].Cut || page.Next == "" {
 			t.Errorf("%s: %+v", how, page)
 		}
 		c.wantRefusal("get_call", map[string]any{"agent_id": other}, "has no call", other)
@@ -298,11 +298,20 @@ func TestMCPCallPages(t *testing.T) {
 	c := s.overHTTP("X-Heardlog-User", "anna")
 	var page struct {
 		Turns []struct{ Content string }
-		Next  int64 `json:"next_after_seq"`
+		Next  string `json:"next_cursor"`
 	}
-	if c.call("get_call", map[string]any{"agent_id": id, "after_seq": 1, "limit": 1}, &page); len(page.Turns) != 1 || page.Turns[0].Content != "It will." {
-		t.Errorf("behind a tool's messages: %+v", page)
+	c.call("get_call", map[string]any{"agent_id": id, "limit": 1}, &page)
+	if len(page.Turns) != 1 || page.Turns[0].Content != "Will it rain?" || page.Next == "" {
+		t.Errorf("the first page: %+v", page)
 	}
+	for how, more := range map[string]map[string]any{"cursor": {"cursor": page.Next}, "after_seq": {"after_seq": 1}} {
+		page.Next = ""
+		more["agent_id"], more["limit"] = id, 1
+		if c.call("get_call", more, &page); len(page.Turns) != 1 || page.Turns[0].Content != "It will." || page.Next != "" {
+			t.Errorf("%s: behind a tool's messages: %+v", how, page)
+		}
+	}
+	c.wantRefusal("get_call", map[string]any{"agent_id": id, "cursor": "x"}, "cursor")
 	c.wantRefusal("get_call", map[string]any{"agent_id": id, "after_seq": 4}, "has no call")
 	s.putCaller("anna", "consent", `{"remember":"none"}`)
 	c.wantRefusal("get_call", map[string]any{"agent_id": id}, "allow")

@@ -35,7 +35,12 @@ func TestResponses(t *testing.T) {
 			read = agent(id, "/responses/")
 		}
 		s.get(read + made.ID).ok(nil)
-		s.get(read+"nothing").failed(404, "not_found", "nothing")
+		s.do("DELETE", read+made.ID, nil).ok(nil)
+		for _, gone := range []string{made.ID, "nothing", "resp_nobody_2"} {
+			s.get(read+gone).failed(404, "not_found", gone)
+			s.do("DELETE", read+gone, nil).failed(404, "not_found", gone)
+		}
+		s.post(path, `{"input":"x","previous_response_id":"`+made.ID+`"}`, headers...).failed(400, "previous_response_not_found", made.ID)
 	}
 	s.post(v1+"/responses", one, "X-Agent-Id", "a b").failed(404, "not_found", "agent")
 	s.post(v1+"/responses", one, "X-Agent-Id", "new").failed(422, "quota", "1")
@@ -46,7 +51,7 @@ func TestResponses(t *testing.T) {
 
 	closed, limited := start(t, twoTenants), start(t, "HEARDLOG_RATE_LIMIT=1")
 	for _, path := range []string{v1 + "/responses", agent("x", "/responses")} {
-		for method, path := range map[string]string{"POST": path, "GET": path + "/r"} {
+		for method, path := range map[string]string{"POST": path, "GET": path + "/r", "DELETE": path + "/r"} {
 			closed.do(method, path, one).failed(401, "unauthenticated", "authorization")
 			for limited.do(method, path, one).status != http.StatusTooManyRequests {
 			}

@@ -262,6 +262,16 @@ func (a answer) ok(v any) answer {
 }
 
 // refused demands an error with this status and reason, whose text holds all the words.
+// absent checks the answer of a call about something that is not there. To delete it is no error.
+func (a answer) absent(words ...string) {
+	a.t.Helper()
+	if strings.HasPrefix(a.call, "DELETE ") {
+		a.is(http.StatusNoContent, nil)
+		return
+	}
+	a.refused(http.StatusNotFound, "TaskNotFound", words...)
+}
+
 func (a answer) refused(status int, reason string, words ...string) answer {
 	a.t.Helper()
 	if !strings.Contains(a.call, "/api/") {

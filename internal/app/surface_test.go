@@ -103,7 +103,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			t.Errorf("%s %s: Allow is %q, want %q", c.method, c.path, allow, c.allow)
 		}
 	}
-	for _, c := range [][2]string{{"DELETE", v1 + "/responses/r_1"}, {"GET", agent(id, "/chat/completions")}, {"PUT", v1 + "/models"}} {
+	for _, c := range [][2]string{{"PUT", v1 + "/responses/r_1"}, {"GET", agent(id, "/chat/completions")}, {"PUT", v1 + "/models"}} {
 		if got := s.do(c[0], c[1], nil); got.status != http.StatusMethodNotAllowed || !strings.Contains(string(got.body), `"error":{"message":"method `+c[0]+" is not allowed here") {
 			t.Errorf("%s %s: %d %s", c[0], c[1], got.status, got.body)
 		}

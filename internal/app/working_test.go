@@ -104,7 +104,7 @@ func TestWorkingMemory(t *testing.T) {
 	if got := s.do(http.MethodDelete, working(id, "a/b"), nil); got.status != http.StatusNoContent {
 		t.Errorf("delete: %d %s", got.status, got.body)
 	}
-	s.do(http.MethodDelete, working(id, "a/b"), nil).refused(http.StatusNotFound, "TaskNotFound", `"a/b"`)
+	s.do(http.MethodDelete, working(id, "a/b"), nil).absent()
 	s.get(working(id, "a/b")).refused(http.StatusNotFound, "TaskNotFound", `"a/b"`)
 	s.post(agent(id, "/leave"), nil).ok(nil)
 	s.do(http.MethodPut, working(id, "2"), `{"value":1}`).refused(http.StatusGone, "TaskNotFound")
@@ -176,7 +176,7 @@ func TestWorkingMemoryBounds(t *testing.T) {
 	off := s.joinWorking("off", `{"enabled":false}`)
 	for _, c := range []struct{ method, path string }{{"PUT", "/k"}, {"GET", "/k"}, {"DELETE", "/k"}, {"GET", ""}, {"DELETE", ""}} {
 		s.do(c.method, agent(off, "/working-memory"+c.path), `{"value":1}`).refused(http.StatusConflict, "TaskConflict", "switched off")
-		s.do(c.method, agent("nobody", "/working-memory"+c.path), `{"value":1}`).refused(http.StatusNotFound, "TaskNotFound")
+		s.do(c.method, agent("nobody", "/working-memory"+c.path), `{"value":1}`).absent()
 	}
 }
 
@@ -188,7 +188,7 @@ func TestWorkingMemoryTenants(t *testing.T) {
 	id := s.joinWorking("ann", "", alice...)
 	s.do(http.MethodPut, working(id, "k"), `{"value":"alice's"}`, alice...).ok(nil)
 	for _, c := range []struct{ method, path string }{{"PUT", "/k"}, {"GET", "/k"}, {"DELETE", "/k"}, {"GET", ""}, {"DELETE", ""}} {
-		s.do(c.method, agent(id, "/working-memory"+c.path), `{"value":1}`, bob...).refused(http.StatusNotFound, "TaskNotFound")
+		s.do(c.method, agent(id, "/working-memory"+c.path), `{"value":1}`, bob...).absent()
 		s.do(c.method, agent(id, "/working-memory"+c.path), `{"value":1}`).refused(http.StatusUnauthorized, "InvalidPermission")
 	}
 	if got := s.get(working(id, "k"), alice...).ok(nil); !strings.Contains(string(got.body), "alice's") {

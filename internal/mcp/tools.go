@@ -189,14 +189,15 @@ func (a *API) findFacts(ctx context.Context, query string, limit int) (out facts
 
 type callIn struct {
 	AgentID  string `json:"agent_id" jsonschema:"the call, from a hit of recall"`
-	AfterSeq int64  `json:"after_seq,omitempty" jsonschema:"only turns after this place; next_after_seq of the last page"`
+	AfterSeq int64  `json:"after_seq,omitempty" jsonschema:"only turns after this place"`
+	Cursor   string `json:"cursor,omitempty" jsonschema:"the next_cursor of the last page"`
 	Limit    int    `json:"limit,omitempty" jsonschema:"1 to 200; 100 by default"`
 }
 
 type callOut struct {
-	AgentID      string `json:"agent_id"`
-	Turns        []turn `json:"turns"`
-	NextAfterSeq int64  `json:"next_after_seq,omitempty" jsonschema:"set if there are more"`
+	AgentID    string `json:"agent_id"`
+	Turns      []turn `json:"turns"`
+	NextCursor string `json:"next_cursor,omitempty" jsonschema:"set if there are more"`
 }
 
 type turn struct {
@@ -238,7 +239,7 @@ func (a *API) getCall(ctx context.Context, in callIn) (out callOut, err error) {
 	if err != nil {
 		return out, err
 	}
-	unknown := fmt.Errorf("the caller has no call %.80q, or said nothing in it after turn %d", in.AgentID, in.AfterSeq)
+	unknown := fmt.Errorf("the caller has no call %.80q, or said nothing in it after this place", in.AgentID)
 	if in.AgentID == "" {
 		return out, unknown
 	}
@@ -246,10 +247,10 @@ func (a *API) getCall(ctx context.Context, in callIn) (out callOut, err error) {
 	if err != nil {
 		return out, err
 	}
-	out = callOut{AgentID: in.AgentID, Turns: []turn{}, NextAfterSeq: max(in.AfterSeq, 0)}
-	own := false
-	for n := 0; n < maxPages && len(out.Turns) == 0 && (n == 0 || out.NextAfterSeq > 0); n++ {
-		found, err := a.addTurns(ctx, &out, names, limit)
+	out = callOut{AgentID: in.AgentID, Turns: []turn{}, NextCursor: in.Cursor}
+	from, own := url.Values{"after_seq": {strconv.FormatInt(max(in.AfterSeq, 0), 10)}, "limit": {strconv.Itoa(limit)}}, false
+	for n := 0; n < maxPages && len(out.Turns) == 0 && (n == 0 || out.NextCursor != ""); n++ {
+		found, err := a.addTurns(ctx, &out, names, from)
 		var e *apiError
 		if errors.As(err, &e) && e.status == http.StatusNotFound {
 			return callOut{}, unknown
@@ -259,24 +260,26 @@ func (a *API) getCall(ctx context.Context, in callIn) (out callOut, err error) {
 		}
 		own = own || found
 	}
-	if !own || len(out.Turns) == 0 && out.NextAfterSeq == 0 {
+	if !own || len(out.Turns) == 0 && out.NextCursor == "" {
 		return callOut{}, unknown
 	}
 	return out, nil
 }
 
-// addTurns adds the turns of the page after out.NextAfterSeq, which it sets to the next one. It
-// reports whether any message of the page belongs to one of the names.
-func (a *API) addTurns(ctx context.Context, out *callOut, names []string, limit int) (own bool, err error) {
+// addTurns adds the turns of the page at out.NextCursor, which it sets to the next one. It reports
+// whether any message of the page belongs to one of the names.
+func (a *API) addTurns(ctx context.Context, out *callOut, names []string, query url.Values) (own bool, err error) {
 	var page struct {
-		Messages     []entry `json:"messages"`
-		NextAfterSeq int64   `json:"next_cursor,string"`
+		Messages   []entry `json:"messages"`
+		NextCursor string  `json:"next_cursor"`
 	}
-	path := fmt.Sprintf("/v1/agents/%s/messages?after_seq=%d&limit=%d", url.PathEscape(out.AgentID), out.NextAfterSeq, limit)
-	if err := a.call(ctx, http.MethodGet, path, nil, &page); err != nil {
+	if out.NextCursor != "" {
+		query.Set("cursor", out.NextCursor)
+	}
+	if err := a.call(ctx, http.MethodGet, "/v1/agents/"+url.PathEscape(out.AgentID)+"/messages?"+query.Encode(), nil, &page); err != nil {
 		return false, err
 	}
-	out.NextAfterSeq = page.NextAfterSeq
+	out.NextCursor = page.NextCursor
 	for _, m := range page.Messages {
 		if !slices.Contains(names, m.Scope.UserID) {
 			continue

@@ -20,6 +20,7 @@ var foreignForm = regexp.MustCompile(`/(chat/completions|models(/\{model\})?|emb
 // page says.
 var unlike = []string{
 	"DELETE /v1/projects/{project}: DELETE answers 200",
+	"DELETE /v1/projects/{project}: DELETE answers 404",
 	"DELETE /v1/users/{user}: DELETE answers 200",
 	"GET /v1/users/{user}/facts/context: no 404",
 }
@@ -86,13 +87,14 @@ func checkPages(op *openapi3.Operation, params openapi3.Parameters, note func(st
 	}
 }
 
-// checkStatuses: DELETE answers 204, errors have one form, and what is named may not be there.
+// checkStatuses: DELETE answers 204 even if there is nothing to delete, errors have one form, and
+// what is named may not be there.
 func checkStatuses(method, path string, op *openapi3.Operation, note func(string, ...any)) {
 	for status, r := range op.Responses.Map() {
 		media := r.Value.Content.Get("application/json")
 		switch {
-		case method == "DELETE" && status == "200":
-			note("DELETE answers 200")
+		case method == "DELETE" && (status == "200" || status == "404"):
+			note("DELETE answers %s", status)
 		case status < "400":
 		case media == nil || media.Schema == nil || media.Schema.Value.Properties["detail"] == nil || media.Schema.Value.Properties["reason"] == nil:
 			note("%s has another form than errors", status)

@@ -17,6 +17,13 @@ type Answer struct {
 	TimestampMS int64
 }
 
+// Deleted is the answer to the deletion of a response.
+type Deleted struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"` // response
+	Deleted bool   `json:"deleted"`
+}
+
 // Stored returns the response at a place, with nothing of what its request asked for.
 func Stored(ref Ref, m Answer) Response {
 	a := (&Request{}).newAnswer(ref, m.TimestampMS/1000)

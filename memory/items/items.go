@@ -392,6 +392,13 @@ func (s Service) Clear(ctx context.Context, project string, level window.Level, 
 	}
 }
 
+// RemoveMessage removes the content of a message from a ledger, as Clear does it. A message that is
+// not there is no error.
+func (s Service) RemoveMessage(ctx context.Context, project, agentID string, seq int64) error {
+	_, err := s.removeMessages(ctx, ledger{project, agentID}, []int64{seq})
+	return err
+}
+
 // removeMessages removes the content of messages and returns how many were in memory until then.
 func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n int, err error) {
 	err = s.Memory.Change(ctx, k.project, k.id, func(view memory.AgentView) (memory.Change, error) {
