@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/heardlog/heardlog/memory/kv/kvtest"
 )
@@ -26,7 +28,15 @@ func ossaCases() map[string]ossaCase {
 			p.s.do("PUT", working(id, "k"), `{"value":1}`).refused(http.StatusConflict, "TaskConflict", "switched off")
 		},
 		"short_term: provider in_memory, local_cache": func(p *ossaPage) {
-			p.runs(`short_term: {provider: in_memory}`, `short_term: {provider: local_cache}`)
+			for _, name := range []string{"in_memory", "local_cache"} {
+				p.runs(`short_term: {provider: ` + name + `}`)
+				id := p.join(`short_term: {provider: ` + name + `}`)
+				p.s.do("PUT", working(id, "k"), `{"value":"`+name+`"}`).ok(nil)
+				if got := p.s.get(working(id, "k")).ok(nil); !strings.Contains(string(got.body), name) {
+					p.t.Errorf("%s", got.body)
+				}
+				p.s.post(agent(id, "/leave"), nil).ok(nil)
+			}
 		},
 		"short_term: provider redis, memcached": func(p *ossaPage) {
 			p.listed(`short_term: {provider: redis}`, "short_term.provider")
@@ -43,8 +53,10 @@ func ossaCases() map[string]ossaCase {
 		},
 		"short_term: conversation_context": func(p *ossaPage) {
 			p.runs(`short_term: {conversation_context: {max_messages: 2, max_tokens: 1000, truncation_strategy: importance_based, include_system_messages: false, include_tool_results: false}}`)
-			if got := p.settings(`short_term: {conversation_context: {max_messages: 2}}`); got.Settings.Policy.MaxMessages != 2 {
-				p.t.Errorf("%+v", got)
+			id := p.join(`short_term: {conversation_context: {max_messages: 2, include_system_messages: false}}`)
+			p.s.say(id, map[string]any{"role": "system", "content": "rule"}, user("one"), assistant("two"), user("three"))
+			if c := p.s.context(id, `{}`); len(c.Messages) != 2 || c.Messages[0]["content"] != "two" || c.Messages[1]["content"] != "three" {
+				p.t.Errorf("context %+v", c.Messages)
 			}
 		},
 		"short_term: truncation_strategy: oldest_first": func(p *ossaPage) {
@@ -59,6 +71,14 @@ func ossaCases() map[string]ossaCase {
 			if w := got.Settings.Working; w.MaxMB != 3 || w.TTL != 70 {
 				p.t.Errorf("%+v", got)
 			}
+			if e := p.s.putWorking(p.id, "k", `{"value":1}`); e.life() != 70*time.Second {
+				p.t.Errorf("%+v", e)
+			}
+			big := `{"value":"` + strings.Repeat("x", 1_000_000) + `"}`
+			for _, key := range []string{"a", "b", "c"} {
+				p.s.putWorking(p.id, key, big)
+			}
+			p.s.do("PUT", working(p.id, "d"), big).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded")
 		},
 		"short_term: working_memory.namespaced: false": func(p *ossaPage) {
 			p.listed(`short_term: {working_memory: {namespaced: false}}`, "short_term.working_memory.namespaced")
@@ -108,10 +128,35 @@ func ossaCases() map[string]ossaCase {
 			p.listed(`long_term: {connection: {endpoint: x}}`, "long_term.connection")
 		},
 		"long_term: knowledge_base": func(p *ossaPage) {
-			p.runs(`long_term: {knowledge_base: {enabled: true}}`)
+			p.join(`long_term: {enabled: true, knowledge_base: {enabled: true}}`)
+			p.s.do("PUT", knowledgePath+"/"+p.name+"/entries/e", `{"content":"It closes at ten."}`).ok(nil)
+			var found struct{ Results []struct{ ID string } }
+			if p.s.post(knowledgePath+"/"+p.name+"/search", `{"query":"When does it close?"}`).ok(&found); len(found.Results) != 1 || found.Results[0].ID != "e" {
+				p.t.Errorf("%+v", found)
+			}
 		},
 		"long_term: knowledge_base.schema, versioning, max_entries": func(p *ossaPage) {
-			p.runs(`long_term: {knowledge_base: {schema: json_schema, versioning: true, max_entries: 1000}}`, `long_term: {knowledge_base: {schema: custom}}`)
+			for _, want := range []string{`"schema":"json_schema","versioning":true,"max_entries":1000`, `"schema":"custom","versioning":false,"max_entries":100`} {
+				p.join(`long_term: {enabled: true, knowledge_base: {` + strings.ReplaceAll(strings.ReplaceAll(want, `"`, ""), ":", ": ") + `}}`)
+				if got := string(p.s.get(knowledgePath + "/" + p.name).ok(nil).body); !strings.Contains(got, want) {
+					p.t.Errorf("%s lacks %s", got, want)
+				}
+				for range 2 { // the second changes nothing
+					p.s.do("PUT", knowledgePath+"/"+p.name+"/entries/e", `{"content":`+strconv.Quote(want)+`}`).ok(nil)
+				}
+				p.s.post(agent(p.id, "/leave"), nil).ok(nil)
+			}
+			if got := string(p.s.get(knowledgePath + "/" + p.name + "/entries/e/versions").ok(nil).body); !strings.Contains(got, `"version":2`) || strings.Contains(got, `"version":1,`) {
+				p.t.Errorf("the second model keeps no versions: %s", got)
+			}
+			for i := range 100 {
+				answer := p.s.do("PUT", knowledgePath+"/"+p.name+"/entries/"+fmt.Sprint(i), `{"content":"x"}`)
+				if i < 99 {
+					answer.ok(nil)
+				} else {
+					answer.refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "at most 100")
+				}
+			}
 		},
 		"long_term: knowledge_base.schema: rdf": func(p *ossaPage) {
 			p.refused(`long_term: {knowledge_base: {schema: rdf}}`, "long_term.knowledge_base.schema", "rdf", "json_schema")
@@ -132,10 +177,25 @@ func ossaCases() map[string]ossaCase {
 			}
 		},
 		"long_term: learned_patterns.pattern_types": func(p *ossaPage) {
-			p.runs(`long_term: {learned_patterns: {pattern_types: [tool_usage, delegation_patterns]}}`)
+			for _, kind := range []string{"task_completion", "error_recovery", "user_preferences", "tool_usage", "delegation_patterns"} {
+				p.s.do("PUT", v1+"/patterns/"+kind, `{"type":"`+kind+`","content":"Prefer `+kind+`."}`).ok(nil)
+			}
+			id := p.join(`long_term: {enabled: true, learned_patterns: {pattern_types: [tool_usage, delegation_patterns]}}`)
+			prompt := strings.Join(p.s.context(id, `{"utterance":"Hello"}`).lines(), "\n")
+			for _, kind := range []string{"tool_usage", "delegation_patterns"} {
+				if !strings.Contains(prompt, "Prefer "+kind+".") || strings.Count(prompt, "Prefer ") != 2 {
+					p.t.Errorf("%s", prompt)
+				}
+			}
 		},
 		"long_term: learned_patterns.decay_enabled, decay_half_life_days": func(p *ossaPage) {
-			p.runs(`long_term: {learned_patterns: {decay_enabled: false}}`, `long_term: {learned_patterns: {decay_half_life_days: 7}}`)
+			for fields, want := range map[string]string{"decay_half_life_days: 7": `"half_life_days":7,`, "decay_enabled: false": `"half_life_days":0,`} {
+				p.join(`long_term: {enabled: true, learned_patterns: {` + fields + `}}`)
+				if got := string(p.s.do("PUT", v1+"/patterns/aging", `{"type":"tool_usage","content":"x"}`).ok(nil).body); !strings.Contains(got, want) {
+					p.t.Errorf("%s: %s", fields, got)
+				}
+				p.s.post(agent(p.id, "/leave"), nil).ok(nil)
+			}
 		},
 		"long_term: learned_patterns.feedback_integration: false": func(p *ossaPage) {
 			p.listed(`long_term: {learned_patterns: {feedback_integration: false}}`, "long_term.learned_patterns.feedback_integration")
@@ -155,7 +215,7 @@ func ossaCases() map[string]ossaCase {
 		},
 		"long_term: conversation_history.retention_days": func(p *ossaPage) {
 			got := p.settings(`long_term: {enabled: true, conversation_history: {retention_days: 7}}`)
-			if !strings.Contains(string(got.Settings.History), `"retention_days":7`) { // retention.TestKeeper
+			if !strings.Contains(string(got.Settings.History), `"retention_days":7`) { // TestRetentionDays
 				p.t.Errorf("%+v", got)
 			}
 		},

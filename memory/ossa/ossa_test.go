@@ -510,3 +510,35 @@ func FuzzValidate(f *testing.F) {
 		}
 	})
 }
+
+// TestToJSON: a document in YAML has the form of JSON, or an error that names the line.
+func TestToJSON(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a: 1\nb: [x, true, null, 1.5]\n": `{"a":1,"b":["x",true,null,1.5]}`,
+		"%YAML 1.2\n---\na: 1\n":          `{"a":1}`,
+		"a: {<<: {b: 1}, c: 2}\n":         `{"a":{"b":1,"c":2}}`,
+		"a: 0x10\nb: 1_000\nc: 1e3\n":     `{"a":16,"b":1000,"c":1000}`,
+		`{"a": [`:                         `{"a": [`,
+	} {
+		if got, err := ossa.ToJSON([]byte(text)); err != nil || string(got) != want {
+			t.Errorf("%q became %s, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		" \n":                               "is empty",
+		"a: 1\n2001-01-01: x\n":             "line 2 of the document has a key that is no text: 2001-01-01; write it in quotes",
+		"a:\n  1: x\n":                      "line 2 of the document has a key that is no text: 1;",
+		"a:\n  ? {b: 1}\n  : x\n":           "line 2 of the document has a key that is no text: a list or a mapping",
+		"a: 1\nb: -.inf\n":                  "line 2 of the document has the number -.inf",
+		"a: .NaN\n":                         "line 1 of the document has the number .NaN",
+		"a: &x [1]\nb: [*x, *x]\n":          "line 2 of the document has a YAML alias",
+		"a: 1\na: 2\n":                      "line 2",
+		"a: 1\n---\nb: 1\n":                 "more than one",
+		strings.Repeat("- ", 100_000) + "x": "depth",
+	} {
+		if got, err := ossa.ToJSON([]byte(text)); !fault.Is(err, fault.BadRequest) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %s, %v; want %q", text, got, err, want)
+		}
+	}
+}
