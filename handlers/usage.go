@@ -45,7 +45,7 @@ func (a usageAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	endpoints, err := a.webhooks.Store.Endpoints(r.Context(), project)
+	endpoints, err := a.webhooks.Store.Endpoints(r.Context(), project, "")
 	if err != nil {
 		return err
 	}

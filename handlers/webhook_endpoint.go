@@ -55,7 +55,7 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 }
 
 func (a webhookAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
-	list, err := a.webhooks.Store.Endpoints(r.Context(), projectOf(r))
+	list, err := a.webhooks.Store.Endpoints(r.Context(), projectOf(r), "")
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (a webhookAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a webhookAPI) endpoint(w http.ResponseWriter, r *http.Request) error {
-	e, err := a.webhooks.Store.Endpoint(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	e, err := webhook.FindEndpoint(r.Context(), a.webhooks.Store, projectOf(r), chi.URLParam(r, "id"))
 	return a.answerEndpoint(w, e, err)
 }
 

@@ -37,7 +37,7 @@ func TestFault30SwitchedOffAndOn(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		tries++
-		e, err := s.Endpoint(t.Context(), siteProject, "e")
+		e, err := webhook.FindEndpoint(t.Context(), s, siteProject, "e")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestFault30SwitchedOffAndOn(t *testing.T) {
 		<-seen
 	}
 	ill.Store(false)
-	if _, err := s.UpdateEndpoint(t.Context(), siteProject, "e", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+	if _, err := webhook.UpdateEndpoint(t.Context(), s, siteProject, "e", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
 		e.Disabled = false
 		return e, nil
 	}); err != nil {

@@ -103,7 +103,7 @@ func (s *site) endpoint(id, url string, change func(*webhook.Endpoint)) {
 	if change != nil {
 		change(&e)
 	}
-	if err := s.PutEndpoint(s.t.Context(), e); err != nil {
+	if err := webhook.PutEndpoint(s.t.Context(), s, e); err != nil {
 		s.t.Fatal(err)
 	}
 }

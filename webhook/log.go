@@ -17,8 +17,11 @@ const (
 	MaxReplay = 100_000 // deliveries that one replay makes
 )
 
-// CanceledReason is the reason of deliveries that were canceled.
-const CanceledReason = "canceled by hand"
+// Reasons of deliveries that a store ends.
+const (
+	CanceledReason = "canceled by hand"
+	DeletedReason  = "endpoint deleted" // of dead ones
+)
 
 // Event is an event as it is stored: made once, never changed.
 type Event struct {
@@ -102,30 +105,6 @@ type Replayed struct {
 	Count int  // deliveries made, or that would be
 	More  bool // there are more than MaxReplay; go on with an earlier ToMS
 	ToMS  int64
-}
-
-// Endpoints is where endpoints are kept. webhooktest.Run is its full contract.
-type Endpoints interface {
-	// CreateEndpoint stores a new endpoint. It fails with fault.Conflict if the ID is taken, and
-	// with fault.Quota if the project already has limit endpoints (0 = no limit).
-	CreateEndpoint(ctx context.Context, e Endpoint, limit int) error
-	// PutEndpoint stores an endpoint as given and replaces the one with its ID. Pending deliveries
-	// go to the new URL with the new secrets.
-	PutEndpoint(ctx context.Context, e Endpoint) error
-	// Endpoint returns one endpoint of a project, or of any project if project is "". It fails with
-	// fault.NotFound.
-	Endpoint(ctx context.Context, project, id string) (Endpoint, error)
-	// Endpoints lists the endpoints of a project, or of every project if project is "", oldest
-	// first.
-	Endpoints(ctx context.Context, project string) ([]Endpoint, error)
-	// UpdateEndpoint stores what decide returns for the endpoint, passed through Revise, and
-	// returns the result. If rev is not 0 it must be the stored Rev; otherwise the call fails with
-	// fault.Conflict. An error of decide stores nothing and is returned as it is. decide may run
-	// more than once.
-	UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(Endpoint) (Endpoint, error)) (Endpoint, error)
-	// DeleteEndpoint removes an endpoint. Its pending deliveries become Dead with a reason. It
-	// fails with fault.NotFound.
-	DeleteEndpoint(ctx context.Context, project, id string) error
 }
 
 // Log keeps events, deliveries and attempts. webhooktest.Run is its full contract. A project sees

@@ -126,7 +126,7 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	}
 	e.CreatedMS, e.UpdatedMS, e.Rev = now.UnixMilli(), now.UnixMilli(), 1
 	s.note(Endpoint{}, &e)
-	if err := s.Store.CreateEndpoint(ctx, e, MaxEndpoints); err != nil {
+	if err := CreateEndpoint(ctx, s.Store, e, MaxEndpoints); err != nil {
 		if key != "" && fault.Is(err, fault.Conflict) { // the same call at the same time
 			old, err := s.made(ctx, e)
 			return old, err == nil, err
@@ -138,7 +138,7 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 
 // made returns the endpoint of an earlier call with the same key, or fault.NotFound.
 func (s *Service) made(ctx context.Context, e Endpoint) (Endpoint, error) {
-	old, err := s.Store.Endpoint(ctx, e.Project, e.ID)
+	old, err := FindEndpoint(ctx, s.Store, e.Project, e.ID)
 	if err == nil && old.MadeOf != e.MadeOf {
 		return Endpoint{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for an endpoint with another body")
 	}
@@ -190,7 +190,7 @@ func fixed() error {
 // seen. It fails with fault.NotFound, with fault.Conflict for another revision or an endpoint from
 // the settings, with the error of edit, and with fault.Invalid.
 func (s *Service) Update(ctx context.Context, project, id string, rev int64, edit func(*Endpoint) error) (Endpoint, error) {
-	return s.Store.UpdateEndpoint(ctx, project, id, rev, func(old Endpoint) (Endpoint, error) {
+	return UpdateEndpoint(ctx, s.Store, project, id, rev, func(old Endpoint) (Endpoint, error) {
 		if old.Fixed {
 			return Endpoint{}, fixed()
 		}
@@ -214,7 +214,7 @@ func (s *Service) Update(ctx context.Context, project, id string, rev int64, edi
 // Switch enables or disables an endpoint. Pending deliveries of a disabled endpoint stay, and go
 // out when it is enabled; its earlier failures then no longer count. It fails with fault.NotFound.
 func (s *Service) Switch(ctx context.Context, project, id string, enable bool) (Endpoint, error) {
-	return s.Store.UpdateEndpoint(ctx, project, id, 0, func(old Endpoint) (Endpoint, error) {
+	return UpdateEndpoint(ctx, s.Store, project, id, 0, func(old Endpoint) (Endpoint, error) {
 		next := old.Clone()
 		next.Disabled = !enable
 		s.note(old, &next)
@@ -226,7 +226,7 @@ func (s *Service) Switch(ctx context.Context, project, id string, enable bool) (
 // Delete removes an endpoint; its pending deliveries become dead. It fails with fault.NotFound, and
 // with fault.Conflict for an endpoint from the settings.
 func (s *Service) Delete(ctx context.Context, project, id string) error {
-	e, err := s.Store.Endpoint(ctx, project, id)
+	e, err := FindEndpoint(ctx, s.Store, project, id)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (s *Service) Delete(ctx context.Context, project, id string) error {
 // DeleteAll removes the project's endpoints, except those from the settings, and returns how many
 // it removed.
 func (s *Service) DeleteAll(ctx context.Context, project string) (n int, err error) {
-	list, err := s.Store.Endpoints(ctx, project)
+	list, err := s.Store.Endpoints(ctx, project, "")
 	for _, e := range list {
 		if e.Fixed || e.Project != project {
 			continue
@@ -268,7 +268,7 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 	if err != nil {
 		return Endpoint{}, SigningSecret{}, false, err
 	}
-	e, err = s.Store.UpdateEndpoint(ctx, project, id, 0, func(old Endpoint) (Endpoint, error) {
+	e, err = UpdateEndpoint(ctx, s.Store, project, id, 0, func(old Endpoint) (Endpoint, error) {
 		again = slices.ContainsFunc(old.Secrets, func(x SigningSecret) bool { return x.ID == secretID })
 		if again {
 			return Endpoint{}, errRepeated
@@ -283,7 +283,7 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 	if !again {
 		return e, fresh, false, err
 	}
-	if e, err = s.Store.Endpoint(ctx, project, id); err != nil {
+	if e, err = FindEndpoint(ctx, s.Store, project, id); err != nil {
 		return Endpoint{}, SigningSecret{}, true, err
 	}
 	at := slices.IndexFunc(e.Secrets, func(x SigningSecret) bool { return x.ID == secretID })
@@ -320,7 +320,7 @@ func (s *Service) Revoke(ctx context.Context, project, id, secretID string) (End
 // other event. A key makes the call idempotent. It fails with fault.NotFound, and with
 // fault.Conflict for a disabled endpoint.
 func (s *Service) Test(ctx context.Context, project, id, key string) (Record, error) {
-	e, err := s.Store.Endpoint(ctx, project, id)
+	e, err := FindEndpoint(ctx, s.Store, project, id)
 	if err != nil {
 		return Record{}, err
 	}
@@ -401,7 +401,7 @@ func (s *Service) Fetch(ctx context.Context, token string) (body []byte, unused 
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := s.Store.Endpoint(ctx, "", endpointID)
+	e, err := FindEndpoint(ctx, s.Store, "", endpointID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -39,7 +39,7 @@ func subscribe(t *testing.T, path string, r *receiver, key string, filter ...str
 	e := webhook.Endpoint{
 		ID: "own", Project: "default", URL: r.url, Events: filter, Agora: true, Secrets: []webhook.SigningSecret{{ID: "s", Value: secret.String(key)}},
 	}
-	if err := store.CreateEndpoint(t.Context(), e, 0); err != nil {
+	if err := webhook.CreateEndpoint(t.Context(), store, e, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Close(); err != nil {

@@ -36,7 +36,7 @@ func (a *App) wantedEvents(ctx context.Context) (*events, error) {
 // another reason stays disabled until its URL or secret changes or it is enabled through the API. A
 // restart alone does not mean that the receiver works again.
 func (a *App) putEndpoint(ctx context.Context) error {
-	old, err := a.store.Endpoint(ctx, "", settingsEndpoint)
+	old, err := webhook.FindEndpoint(ctx, a.store, "", settingsEndpoint)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
@@ -44,7 +44,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	if a.cfg.WebhookURL == "" {
 		if known && !old.Disabled {
 			old.Disabled, old.DisabledWhy = true, notSet
-			return a.store.PutEndpoint(ctx, old)
+			return webhook.PutEndpoint(ctx, a.store, old)
 		}
 		return nil
 	}
@@ -72,7 +72,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	if known && reflect.DeepEqual(e, old) {
 		return nil // so that a server starts on a full disk
 	}
-	return a.store.PutEndpoint(ctx, e)
+	return webhook.PutEndpoint(ctx, a.store, e)
 }
 
 // newWebhooks creates the sender, the worker that delivers, and the sweeper of old deliveries.

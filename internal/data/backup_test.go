@@ -65,7 +65,7 @@ func filled(t *testing.T, url string, n int) {
 			t.Fatal(err)
 		}
 	}
-	check(s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://one.example/x", Events: []string{"*"}, Secrets: []webhook.SigningSecret{{ID: "s1", Value: "whsec_hidden"}}}))
+	check(webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://one.example/x", Events: []string{"*"}, Secrets: []webhook.SigningSecret{{ID: "s1", Value: "whsec_hidden"}}}))
 	for i := range n {
 		a := memory.Agent{ID: fmt.Sprint("a", i), Name: fmt.Sprint("n", i), Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
 		a.Settings.LLM.APIKey = "hidden-key"

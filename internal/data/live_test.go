@@ -57,7 +57,7 @@ func TestLive(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{sqliteURL(t), postgrestest.URL(t)} {
 		s := openStore(t, url)
-		if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://one.example/x", Events: []string{"*"}}); err != nil {
+		if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://one.example/x", Events: []string{"*"}}); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup

@@ -36,7 +36,7 @@ func TestClashes(t *testing.T) {
 					agent.StartMS, agent.Rev = 1, 1
 					_, _, err := s.Create(t.Context(), agent, 0, memory.Change{})
 					if err == nil && agent.ID == "x1" {
-						err = s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "ep", Project: "p", URL: "https://x.example", Events: []string{"*"}})
+						err = webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "ep", Project: "p", URL: "https://x.example", Events: []string{"*"}})
 					}
 					if err == nil && agent.ID == "x2" {
 						_, _, err = s.Create(t.Context(), memory.Agent{ID: "x4", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{Events: []memory.Event{{ID: "end", Type: 102, CreatedMS: 1, Body: []byte("{}")}}})
@@ -47,8 +47,8 @@ func TestClashes(t *testing.T) {
 				}
 				for _, err := range []error{
 					kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0),
-					s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "other", Project: "r", URL: "https://x.example"}),
-					s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e1", Project: "p", URL: "https://kept.example"}),
+					webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "other", Project: "r", URL: "https://x.example"}),
+					webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e1", Project: "p", URL: "https://kept.example"}),
 				} {
 					if err != nil {
 						t.Fatal(err)

@@ -49,7 +49,7 @@ func fill(t *testing.T, s whole) {
 		{ID: "gone", Project: "p", URL: "https://gone.example/x"},
 		{ID: "other", Project: "q", URL: "https://q.example/x", Disabled: true, DisabledWhy: "why", DisabledMS: 7},
 	} {
-		check(s.PutEndpoint(ctx, e))
+		check(webhook.PutEndpoint(ctx, s, e))
 	}
 	fillMemories(t, s, true)
 	results := []webhook.Result{

@@ -278,7 +278,7 @@ func (s *Store) Send(ctx context.Context, e webhook.Event, endpointID string) (w
 	i := s.endpoint(endpointID)
 	switch {
 	case i < 0 || s.endpoints[i].Project != e.Project:
-		return webhook.Record{}, noEndpoint(endpointID)
+		return webhook.Record{}, webhook.ErrNoEndpoint(endpointID)
 	case s.endpoints[i].Disabled:
 		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint is disabled: enable it first")
 	case s.events[e.ID] != nil:

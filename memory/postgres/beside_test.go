@@ -200,7 +200,7 @@ func TestClaimsBeside(t *testing.T) {
 	to := postgrestest.URL(t)
 	s := outbox(t, to)
 	for n := range 6 {
-		if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: fmt.Sprint("more ", n), Project: "acme", URL: "https://e.example"}); err != nil {
+		if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: fmt.Sprint("more ", n), Project: "acme", URL: "https://e.example"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -298,7 +298,7 @@ func TestUnreadableEndpoint(t *testing.T) {
 	to := postgrestest.URL(t)
 	s := outbox(t, to, "n1")
 	for _, id := range []string{"secrets", "body"} {
-		if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: id, Project: "acme", URL: "https://e.example"}); err != nil {
+		if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: id, Project: "acme", URL: "https://e.example"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,7 +333,7 @@ func TestUnreadableEndpoint(t *testing.T) {
 			t.Errorf("delete %q: %v", id, err)
 		}
 	}
-	if list, err := s.Endpoints(t.Context(), "acme"); err != nil || len(list) != 1 {
+	if list, err := s.Endpoints(t.Context(), "acme", ""); err != nil || len(list) != 1 {
 		t.Errorf("%d endpoints, %v", len(list), err)
 	}
 }

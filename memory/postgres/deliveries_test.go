@@ -15,7 +15,7 @@ func TestListOfNothing(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
 	s := open(t, postgres.Options{URL: url})
-	if err := s.CreateEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example"}, 0); err != nil {
+	if err := webhook.CreateEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	postgrestest.Exec(t, url, `INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body)

@@ -140,8 +140,6 @@ func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx co
 	return nil
 }
 
-func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no endpoint %q", id) }
-
 // lockEndpoint reads an endpoint and locks its row. An empty project stands for any. no is 0 if
 // there is no such endpoint.
 func (s *Store) lockEndpoint(ctx context.Context, tx pgx.Tx, project, id string) (no int64, e webhook.Endpoint, err error) {
@@ -172,76 +170,33 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 	return err
 }
 
-// PutEndpoint stores an endpoint or replaces the one with its id.
-func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
-	if e.ID == "" {
-		return fault.At(fault.Missing, "id", "an endpoint needs an id")
-	}
+// ChangeEndpoint stores what decide returns for an endpoint.
+func (s *Store) ChangeEndpoint(ctx context.Context, project, id string, decide func(old *webhook.Endpoint, n int) (webhook.Endpoint, error)) error {
 	return s.changeEndpoints(ctx, "store endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		no, _, err := s.lockEndpoint(ctx, tx, "", e.ID)
+		no, e, err := s.lockEndpoint(ctx, tx, "", id)
 		if err != nil {
 			return err
 		}
-		return s.writeEndpoint(ctx, tx, no, e)
-	})
-}
-
-// CreateEndpoint stores a new endpoint.
-func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit int) error {
-	if e.ID == "" {
-		return fault.At(fault.Missing, "id", "an endpoint needs an id")
-	}
-	return s.changeEndpoints(ctx, "create endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		no, _, err := s.lockEndpoint(ctx, tx, "", e.ID)
-		if err != nil {
-			return err
-		}
+		var old *webhook.Endpoint
 		if no != 0 {
-			return fault.New(fault.Conflict, "there is an endpoint %q already", e.ID)
+			old = &e
 		}
-		if limit > 0 {
-			n := 0
-			if err := tx.QueryRow(ctx, "SELECT count(*) FROM endpoint WHERE project = $1 AND id IS NOT NULL", stored(e.Project)).Scan(&n); err != nil {
-				return err
-			}
-			if n >= limit {
-				return fault.New(fault.Quota, "the project has %d endpoints already, which is its limit", limit)
-			}
+		n := 0
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM endpoint WHERE project = $1 AND id IS NOT NULL", stored(project)).Scan(&n); err != nil {
+			return err
 		}
-		return s.writeEndpoint(ctx, tx, 0, e)
-	})
-}
-
-// UpdateEndpoint replaces an endpoint with the result of decide, and returns it.
-func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (out webhook.Endpoint, err error) {
-	err = s.changeEndpoints(ctx, "change endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		no, old, err := s.lockEndpoint(ctx, tx, project, id)
+		next, err := decide(old, n)
 		if err != nil {
 			return err
 		}
-		if no == 0 {
-			return noEndpoint(id)
-		}
-		if rev != 0 && rev != old.Rev {
-			return fault.At(fault.Conflict, "rev", "the endpoint was changed meanwhile: it has revision %d and not %d", old.Rev, rev)
-		}
-		next, err := decide(old.Clone())
-		if err != nil {
-			return err
-		}
-		out = webhook.Revise(old, next).Clone()
-		return s.writeEndpoint(ctx, tx, no, out)
+		return s.writeEndpoint(ctx, tx, no, next)
 	})
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
-	return out, nil
 }
 
-// Endpoints returns the endpoints of a project, or of all projects if project is empty.
-func (s *Store) Endpoints(ctx context.Context, project string) (list []webhook.Endpoint, err error) {
+// Endpoints lists the endpoints of a project, or all if project is empty.
+func (s *Store) Endpoints(ctx context.Context, project, id string) (list []webhook.Endpoint, err error) {
 	err = s.read(ctx, "list endpoints", func(ctx context.Context) (err error) {
-		_, list, err = s.someEndpoints(ctx, s.pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1) ORDER BY no", stored(project))
+		_, list, err = s.someEndpoints(ctx, s.pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1) AND ($2 = '' OR id = $2) ORDER BY no", stored(project), stored(id))
 		return err
 	})
 	if len(list) == 0 {
@@ -250,24 +205,6 @@ func (s *Store) Endpoints(ctx context.Context, project string) (list []webhook.E
 	return list, err
 }
 
-// Endpoint returns one endpoint, or fault.NotFound.
-func (s *Store) Endpoint(ctx context.Context, project, id string) (e webhook.Endpoint, err error) {
-	err = s.read(ctx, "read endpoint", func(ctx context.Context) error {
-		_, list, err := s.someEndpoints(ctx, s.pool, "WHERE id = $1 AND ($2 = '' OR project = $2)", stored(id), stored(project))
-		if err == nil && len(list) == 0 {
-			err = noEndpoint(id)
-		}
-		if err == nil {
-			e = list[0]
-		}
-		return err
-	})
-	return e, err
-}
-
-// DeletedReason is the reason of deliveries whose endpoint was deleted.
-const DeletedReason = "endpoint deleted"
-
 // DeleteEndpoint deletes an endpoint and gives up its pending deliveries.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.changeEndpoints(ctx, "delete endpoint", func(ctx context.Context, tx pgx.Tx) error {
@@ -275,7 +212,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 		// Without lockEndpoint, so that an endpoint that cannot be read can be deleted.
 		err := tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", stored(id), stored(project)).Scan(&no)
 		if noRows(err) {
-			return noEndpoint(id)
+			return webhook.ErrNoEndpoint(id)
 		}
 		if err != nil {
 			return err
@@ -303,7 +240,7 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 					AND NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = w.endpoint_no AND e.id IS NOT NULL))
 				UPDATE delivery SET state = 2, claimed = false, reason = $1, done_ms = greatest(created_ms, $2)
 				WHERE id IN (SELECT d.id FROM delivery d WHERE d.state = 0 AND d.endpoint_no IN (SELECT endpoint_no FROM lost) LIMIT $3 FOR UPDATE)`,
-				DeletedReason, s.Now().UnixMilli(), sliceRows)
+				webhook.DeletedReason, s.Now().UnixMilli(), sliceRows)
 			more = err == nil && done.RowsAffected() >= sliceRows
 			if err != nil || more {
 				return err

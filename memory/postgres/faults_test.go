@@ -238,7 +238,7 @@ func TestEndpointMadeElsewhere(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := other.PutEndpoint(t.Context(), webhook.Endpoint{ID: "new", Project: "acme", URL: "https://e.example"}); err != nil {
+				if err := webhook.PutEndpoint(t.Context(), other, webhook.Endpoint{ID: "new", Project: "acme", URL: "https://e.example"}); err != nil {
 					t.Fatal(err)
 				}
 				var group sync.WaitGroup

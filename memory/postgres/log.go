@@ -246,7 +246,7 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (o
 		case err != nil:
 			return err
 		case no == 0 || e.Project != m.Project:
-			return noEndpoint(endpointID)
+			return webhook.ErrNoEndpoint(endpointID)
 		case e.Disabled:
 			return fault.New(fault.Conflict, "the endpoint is disabled: enable it first")
 		}

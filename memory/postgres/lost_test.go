@@ -21,7 +21,7 @@ import (
 func outbox(t *testing.T, url string, ids ...string) *drivers.Postgres {
 	t.Helper()
 	s := open(t, postgres.Options{URL: url})
-	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "acme", URL: "https://e.example"}); err != nil {
+	if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "acme", URL: "https://e.example"}); err != nil {
 		t.Fatal(err)
 	}
 	var c memory.Change
@@ -72,7 +72,7 @@ func TestLostDeliveries(t *testing.T) {
 	if err := s.DeleteEndpoint(t.Context(), "acme", "e"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "f", Project: "acme", URL: "https://f.example"}); err != nil {
+	if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "f", Project: "acme", URL: "https://f.example"}); err != nil {
 		t.Fatal(err)
 	}
 	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {

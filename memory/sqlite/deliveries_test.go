@@ -14,7 +14,7 @@ func TestListOfNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "d.db")
 	s := open(t, sqlite.Options{Path: path})
-	if err := s.CreateEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example"}, 0); err != nil {
+	if err := webhook.CreateEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

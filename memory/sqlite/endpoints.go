@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/event"
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 	"github.com/heardlog/heardlog/memory/tables"
@@ -89,59 +88,27 @@ func (s *Store) publishEndpoints() {
 // health. The pointer stays the same until an endpoint changes.
 func (s *Store) Published() *[]webhook.Endpoint { return s.published.Load() }
 
-// PutEndpoint stores an endpoint or replaces the one with its id.
-func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
-	if e.ID == "" {
-		return fault.At(fault.Missing, "id", "an endpoint needs an id")
-	}
-	return s.db.WriteAlone(ctx, "store an endpoint", s.in(func(t *tx) error { return t.putEndpoint(e.Clone()) }))
-}
-
-// CreateEndpoint stores a new endpoint.
-func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit int) error {
-	if e.ID == "" {
-		return fault.At(fault.Missing, "id", "an endpoint needs an id")
-	}
+// ChangeEndpoint stores what decide returns for an endpoint.
+func (s *Store) ChangeEndpoint(ctx context.Context, project, id string, decide func(old *webhook.Endpoint, n int) (webhook.Endpoint, error)) error {
 	return s.db.WriteAlone(ctx, "store an endpoint", s.in(func(t *tx) error {
+		var old *webhook.Endpoint
 		n := 0
-		for _, old := range s.endpoints {
-			if old.ID == e.ID {
-				return fault.New(fault.Conflict, "there is an endpoint %q already", e.ID)
+		for _, e := range s.endpoints {
+			if e.ID == id {
+				c := e.Clone()
+				old = &c
 			}
-			if old.Project == e.Project {
+			if e.Project == project {
 				n++
 			}
 		}
-		if limit > 0 && n >= limit {
-			return fault.New(fault.Quota, "the project has %d endpoints already, which is its limit", limit)
-		}
-		return t.putEndpoint(e.Clone())
-	}))
-}
-
-// UpdateEndpoint stores what decide returns for an endpoint.
-func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (webhook.Endpoint, error) {
-	var out webhook.Endpoint
-	err := s.db.WriteAlone(ctx, "store an endpoint", s.in(func(t *tx) error {
-		at := s.endpointAt(project, id)
-		if at < 0 {
-			return noEndpoint(id)
-		}
-		old := *s.endpoints[at].Endpoint
-		if rev != 0 && rev != old.Rev {
-			return fault.At(fault.Conflict, "rev", "the endpoint was changed meanwhile: it has revision %d and not %d", old.Rev, rev)
-		}
-		next, err := decide(old.Clone())
+		next, err := decide(old, n)
 		if err != nil {
 			return err
 		}
-		out = webhook.Revise(old, next).Clone()
-		return t.putEndpoint(out)
+		return t.putEndpoint(next.Clone())
 	}))
-	return out.Clone(), err
 }
-
-func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no endpoint %q", id) }
 
 // endpointAt returns the place of an endpoint in the list, -1 if it is missing. An empty project is
 // any. The caller has the writer's turn or claims.mu.
@@ -260,15 +227,12 @@ func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	return nil
 }
 
-// DeletedReason is the reason of deliveries that were given up because their endpoint was deleted.
-const DeletedReason = "endpoint deleted"
-
 // DeleteEndpoint deletes an endpoint and gives up its pending deliveries.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.db.WriteAlone(ctx, "delete an endpoint", s.in(func(t *tx) error {
 		at := s.endpointAt(project, id)
 		if at < 0 {
-			return noEndpoint(id)
+			return webhook.ErrNoEndpoint(id)
 		}
 		// The secrets are erased at once, the row when no delivery refers to it.
 		err := t.ExecEach(s.endpoints[at].no, "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?")
@@ -292,7 +256,7 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 			return 0, false, err
 		}
 		n, err := t.Exec(`UPDATE delivery SET state = 2, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
-			WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, row[0], int64(sweepRows))
+			WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, webhook.DeletedReason, row[0], int64(sweepRows))
 		if err != nil || n >= sweepRows {
 			return 0, true, err
 		}
@@ -312,7 +276,7 @@ func (t *tx) dropEndpoints() error {
 }
 
 // Endpoints lists the endpoints of a project, or all if project is empty.
-func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint, error) {
+func (s *Store) Endpoints(_ context.Context, project, id string) ([]webhook.Endpoint, error) {
 	if s.db.Closed() {
 		return nil, dbfile.ErrClosed()
 	}
@@ -320,23 +284,9 @@ func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint
 	defer s.claims.mu.Unlock()
 	var out []webhook.Endpoint
 	for _, e := range s.endpoints {
-		if project == "" || e.Project == project {
+		if (project == "" || e.Project == project) && (id == "" || e.ID == id) {
 			out = append(out, e.Clone())
 		}
 	}
 	return out, nil
-}
-
-// Endpoint returns one endpoint, or fault.NotFound.
-func (s *Store) Endpoint(_ context.Context, project, id string) (webhook.Endpoint, error) {
-	if s.db.Closed() {
-		return webhook.Endpoint{}, dbfile.ErrClosed()
-	}
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	at := s.endpointAt(project, id)
-	if at < 0 {
-		return webhook.Endpoint{}, noEndpoint(id)
-	}
-	return s.endpoints[at].Clone(), nil
 }

@@ -16,7 +16,7 @@ func TestOneTryIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "e.db")
 	s := open(t, sqlite.Options{Path: path})
 	for id, retry := range map[string][]time.Duration{"one": {}, "default": nil, "own": {time.Minute}} {
-		if err := s.CreateEndpoint(t.Context(), webhook.Endpoint{ID: id, Project: "p", URL: "https://x.example", Retry: retry}, 0); err != nil {
+		if err := webhook.CreateEndpoint(t.Context(), s, webhook.Endpoint{ID: id, Project: "p", URL: "https://x.example", Retry: retry}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -25,7 +25,7 @@ func TestOneTryIsKept(t *testing.T) {
 	}
 	s = open(t, sqlite.Options{Path: path})
 	for id, want := range map[string]int{"one": 0, "default": -1, "own": 1} {
-		e, err := s.Endpoint(t.Context(), "p", id)
+		e, err := webhook.FindEndpoint(t.Context(), s, "p", id)
 		if got := len(e.Retry); err != nil || (e.Retry == nil) != (want < 0) || got != max(want, 0) {
 			t.Errorf("%s: %v %v", id, e.Retry, err)
 		}

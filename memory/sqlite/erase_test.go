@@ -16,7 +16,7 @@ func TestSweepPassesOver(t *testing.T) {
 	t.Parallel()
 	const kept, swept = 300, 40
 	s := open(t, sqlite.Options{})
-	if err := s.CreateEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example"}, 0); err != nil {
+	if err := webhook.CreateEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	for i := range kept + swept {

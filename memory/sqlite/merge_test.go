@@ -17,7 +17,7 @@ func TestListMerges(t *testing.T) {
 	const endpoints, events = 7, 60
 	s := open(t, sqlite.Options{})
 	for i := range endpoints {
-		if err := s.CreateEndpoint(t.Context(), webhook.Endpoint{ID: fmt.Sprint("e", i), Project: "p", URL: "https://x.example"}, 0); err != nil {
+		if err := webhook.CreateEndpoint(t.Context(), s, webhook.Endpoint{ID: fmt.Sprint("e", i), Project: "p", URL: "https://x.example"}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,7 +46,7 @@ func TestTurnsGoBeforeDeliveries(t *testing.T) {
 		}
 	}})
 	ctx := t.Context()
-	if err := s.CreateEndpoint(ctx, webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example", Events: []string{"agent.message"}}, 0); err != nil {
+	if err := webhook.CreateEndpoint(ctx, s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://x.example", Events: []string{"agent.message"}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	var c memory.Change

@@ -195,7 +195,7 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (w
 	return s.writeDelivery(ctx, "send an event", m.Project, func(t *tx) (int64, error) {
 		at := s.endpointAt(m.Project, endpointID)
 		if at < 0 {
-			return 0, noEndpoint(endpointID)
+			return 0, webhook.ErrNoEndpoint(endpointID)
 		}
 		e := s.endpoints[at]
 		if e.Disabled {

@@ -32,7 +32,7 @@ func TestReplayIsFinished(t *testing.T) {
 	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+	if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
 		t.Fatal(err)
 	}
 	var list []memory.Event
@@ -95,7 +95,7 @@ func TestReplayFailed(t *testing.T) {
 			}
 		}
 	}})
-	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+	if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
 		t.Fatal(err)
 	}
 	var c memory.Change
@@ -127,7 +127,7 @@ func TestReplayOfErased(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
 	s := open(t, sqlite.Options{Path: path})
-	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+	if err := webhook.PutEndpoint(t.Context(), s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
 		t.Fatal(err)
 	}
 	a := memory.Agent{ID: "a", Project: "p", Status: memory.Stopped, StartMS: 1, StopMS: 2, Rev: 1}

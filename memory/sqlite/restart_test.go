@@ -57,7 +57,7 @@ func helper(ctx context.Context, path, mode string) error {
 		fmt.Println("open")
 		select {}
 	}
-	if err := s.PutEndpoint(ctx, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+	if err := webhook.PutEndpoint(ctx, s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
 		return err
 	}
 	for n := range helperAgents {
@@ -221,7 +221,7 @@ func everything(t *testing.T, s *drivers.SQLite) any {
 	}
 	out.Counts, err = s.Count(ctx)
 	check()
-	out.Endpoints, err = s.Endpoints(ctx, "")
+	out.Endpoints, err = s.Endpoints(ctx, "", "")
 	check()
 	out.Backlog, err = s.Backlog(ctx)
 	check()
@@ -251,8 +251,8 @@ func fill(t *testing.T, s *drivers.SQLite) {
 			t.Fatal(err)
 		}
 	}
-	do(s.PutEndpoint(ctx, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example", Secrets: []webhook.SigningSecret{{Value: "whsec_plain"}}}))
-	do(s.PutEndpoint(ctx, webhook.Endpoint{ID: "f", Project: "p", URL: "https://f.example"}))
+	do(webhook.PutEndpoint(ctx, s, webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example", Secrets: []webhook.SigningSecret{{Value: "whsec_plain"}}}))
+	do(webhook.PutEndpoint(ctx, s, webhook.Endpoint{ID: "f", Project: "p", URL: "https://f.example"}))
 	for n := range 5 {
 		a := agent("p", n)
 		a.Settings.LLM.APIKey = "sk-very-secret"

@@ -26,7 +26,7 @@ func testRecordEvents(t *testing.T, ctx context.Context, s RecordStore) {
 		{ID: "not", Project: project, URL: "https://b.example", Events: []string{event.Name(event.Left)}},
 		{ID: "other", Project: "other", URL: "https://c.example", Events: []string{event.Name(event.Message)}},
 	} {
-		if err := s.PutEndpoint(ctx, e); err != nil {
+		if err := webhook.PutEndpoint(ctx, s, e); err != nil {
 			t.Fatal(err)
 		}
 	}

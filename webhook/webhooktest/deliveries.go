@@ -200,7 +200,7 @@ func testFinishDisablesEndpoint(r rig) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	got, err := r.queue.Endpoints(r.ctx, "acme")
+	got, err := r.queue.Endpoints(r.ctx, "acme", "")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -424,12 +424,12 @@ func testClosed(r rig) {
 	code(r.t, err, fault.Unavailable)
 	code(r.t, r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Delivered}), fault.Unavailable)
 	code(r.t, r.queue.Release(r.ctx, d), fault.Unavailable)
-	code(r.t, r.queue.PutEndpoint(r.ctx, endpoint("b")), fault.Unavailable)
+	code(r.t, webhook.PutEndpoint(r.ctx, r.queue, endpoint("b")), fault.Unavailable)
 	code(r.t, r.queue.DeleteEndpoint(r.ctx, "acme", "a"), fault.Unavailable)
 	_, err = r.queue.Backlog(r.ctx)
 	code(r.t, err, fault.Unavailable)
 	_, err = r.attempts("e1")
 	code(r.t, err, fault.Unavailable)
-	_, err = r.queue.Endpoints(r.ctx, "")
+	_, err = r.queue.Endpoints(r.ctx, "", "")
 	code(r.t, err, fault.Unavailable)
 }

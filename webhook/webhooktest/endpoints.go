@@ -18,14 +18,14 @@ func testEndpoints(r rig) {
 	b.Disabled, b.DisabledWhy = true, "by hand"
 	r.put(a, b)
 	for project, want := range map[string][]webhook.Endpoint{"acme": {a}, "other": {b}, "": {a, b}, "nobody": nil} {
-		got, err := r.queue.Endpoints(r.ctx, project)
+		got, err := r.queue.Endpoints(r.ctx, project, "")
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		same(r.t, "endpoints of "+project, got, want)
 	}
 	code(r.t, r.queue.DeleteEndpoint(r.ctx, "acme", "unknown"), fault.NotFound)
-	code(r.t, r.queue.PutEndpoint(r.ctx, webhook.Endpoint{}), fault.Missing)
+	code(r.t, webhook.PutEndpoint(r.ctx, r.queue, webhook.Endpoint{}), fault.Missing)
 }
 
 func testEndpointReplaced(r rig) {
@@ -179,29 +179,29 @@ func full(id string) webhook.Endpoint {
 
 func testCreateEndpoint(r rig) {
 	e := full("a")
-	if err := r.queue.CreateEndpoint(r.ctx, e, 2); err != nil {
+	if err := webhook.CreateEndpoint(r.ctx, r.queue, e, 2); err != nil {
 		r.t.Fatal(err)
 	}
-	got, err := r.queue.Endpoint(r.ctx, "acme", "a")
+	got, err := webhook.FindEndpoint(r.ctx, r.queue, "acme", "a")
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	same(r.t, "created", got, e)
-	code(r.t, r.queue.CreateEndpoint(r.ctx, e, 2), fault.Conflict)
+	code(r.t, webhook.CreateEndpoint(r.ctx, r.queue, e, 2), fault.Conflict)
 	other := full("a")
 	other.Project = "other"
 	// An ID is unique over all projects.
-	code(r.t, r.queue.CreateEndpoint(r.ctx, other, 2), fault.Conflict)
-	code(r.t, r.queue.CreateEndpoint(r.ctx, webhook.Endpoint{}, 2), fault.Missing)
-	if err := r.queue.CreateEndpoint(r.ctx, full("b"), 2); err != nil {
+	code(r.t, webhook.CreateEndpoint(r.ctx, r.queue, other, 2), fault.Conflict)
+	code(r.t, webhook.CreateEndpoint(r.ctx, r.queue, webhook.Endpoint{}, 2), fault.Missing)
+	if err := webhook.CreateEndpoint(r.ctx, r.queue, full("b"), 2); err != nil {
 		r.t.Fatal(err)
 	}
-	code(r.t, r.queue.CreateEndpoint(r.ctx, full("c"), 2), fault.Quota)
-	_, err = r.queue.Endpoint(r.ctx, "other", "a")
+	code(r.t, webhook.CreateEndpoint(r.ctx, r.queue, full("c"), 2), fault.Quota)
+	_, err = webhook.FindEndpoint(r.ctx, r.queue, "other", "a")
 	code(r.t, err, fault.NotFound)
 	// A copy: the stored value does not change.
 	got.Secrets[0].Value, got.Events[0] = "changed", "changed"
-	again, err := r.queue.Endpoint(r.ctx, "", "a")
+	again, err := webhook.FindEndpoint(r.ctx, r.queue, "", "a")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func testUpdateEndpoint(r rig) {
 	e := full("a")
 	r.put(e)
 	update := func(project string, rev int64, change func(*webhook.Endpoint) error) (webhook.Endpoint, error) {
-		return r.queue.UpdateEndpoint(r.ctx, project, "a", rev, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+		return webhook.UpdateEndpoint(r.ctx, r.queue, project, "a", rev, func(e webhook.Endpoint) (webhook.Endpoint, error) {
 			return e, change(&e)
 		})
 	}
@@ -220,7 +220,7 @@ func testUpdateEndpoint(r rig) {
 		e.Description, e.ID, e.Project, e.Rev = "new", "x", "y", 99
 		return nil
 	}
-	got, err := r.queue.UpdateEndpoint(r.ctx, "acme", "a", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+	got, err := webhook.UpdateEndpoint(r.ctx, r.queue, "acme", "a", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
 		err := rename(&e)
 		return e, err
 	})
@@ -230,7 +230,7 @@ func testUpdateEndpoint(r rig) {
 	want := e
 	want.Description, want.Rev = "new", 1
 	same(r.t, "answer", got, want)
-	stored, err := r.queue.Endpoint(r.ctx, "acme", "a")
+	stored, err := webhook.FindEndpoint(r.ctx, r.queue, "acme", "a")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func testUpdateEndpoint(r rig) {
 		return fault.New(fault.Invalid, "no")
 	})
 	code(r.t, err, fault.Invalid)
-	stored, err = r.queue.Endpoint(r.ctx, "acme", "a")
+	stored, err = webhook.FindEndpoint(r.ctx, r.queue, "acme", "a")
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func testUntried(r rig) {
 	if err != nil || got.State != webhook.Dead || got.Attempt != 0 || got.Reason != "too old" || got.DoneMS != 70 || len(tries) != 0 {
 		r.t.Errorf("%+v, %+v, %v", got, tries, err)
 	}
-	e, err := r.queue.Endpoint(r.ctx, "acme", "a")
+	e, err := webhook.FindEndpoint(r.ctx, r.queue, "acme", "a")
 	if err != nil || e.FirstFailureMS != 0 {
 		r.t.Errorf("%+v, %v", e, err)
 	}

@@ -409,7 +409,7 @@ func testDisabledAfter(r rig) {
 		}
 	}
 	get := func() webhook.Endpoint {
-		e, err := r.queue.Endpoint(r.ctx, "acme", "a")
+		e, err := webhook.FindEndpoint(r.ctx, r.queue, "acme", "a")
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -443,7 +443,7 @@ func testDisabledAfter(r rig) {
 	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != eventtype.EndpointDisabled {
 		r.t.Fatalf("claimed while it is disabled: %v", names(list))
 	}
-	_, err := r.queue.UpdateEndpoint(r.ctx, "acme", "a", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+	_, err := webhook.UpdateEndpoint(r.ctx, r.queue, "acme", "a", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
 		e.Disabled = false
 		return e, nil
 	})
@@ -533,7 +533,7 @@ func testHealthInOneGroup(r rig) {
 			r.t.Fatal(err)
 		}
 	}
-	list, err := r.queue.Endpoints(r.ctx, "acme")
+	list, err := r.queue.Endpoints(r.ctx, "acme", "")
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (r rig) attempts(eventID string) ([]webhook.Attempt, error) {
 func (r rig) put(list ...webhook.Endpoint) {
 	r.t.Helper()
 	for _, e := range list {
-		if err := r.queue.PutEndpoint(r.ctx, e); err != nil {
+		if err := webhook.PutEndpoint(r.ctx, r.queue, e); err != nil {
 			r.t.Fatalf("put endpoint %s: %v", e.ID, err)
 		}
 	}
