@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
@@ -24,7 +23,7 @@ import (
 
 // Apply implements memory.Store.
 func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.db.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +63,11 @@ func (a *applying) together(list []int) {
 	if err == nil {
 		return
 	}
-	if lockedOut(err) {
+	if pg.LockedOut(err) {
 		a.apart(list, heldWait)
 		return
 	}
-	err = a.s.failed(a.ctx, err, "commit")
+	err = a.s.db.Failed(a.ctx, err, "commit")
 	if len(list) > 1 && !fault.Is(err, fault.Unavailable) {
 		a.apart(list, 0)
 		return
@@ -89,13 +88,13 @@ func (a *applying) apart(list []int, wait time.Duration) {
 		}
 		err := a.store([]int{i}, wait)
 		if wait > 0 {
-			a.s.hold(no, lockedOut(err))
+			a.s.hold(no, pg.LockedOut(err))
 		}
-		if lockedOut(err) {
+		if pg.LockedOut(err) {
 			err = fault.Wrap(fault.Unavailable, err, "another server holds the agent; nothing was written; try again")
 		}
 		if err != nil {
-			a.errs[i] = a.s.failed(a.ctx, err, "commit")
+			a.errs[i] = a.s.db.Failed(a.ctx, err, "commit")
 		}
 		failed[no] = a.errs[i] != nil
 	}
@@ -113,12 +112,12 @@ func (a *applying) store(list []int, wait time.Duration) error {
 	for try := 1; ; try++ {
 		got, err := a.s.write(a.ctx, w, wait)
 		if err != nil {
-			again := try < maxTries && a.ctx.Err() == nil
-			if again && transient(err) {
+			again := try < pg.MaxTries && a.ctx.Err() == nil
+			if again && pg.Transient(err) {
 				continue
 			}
-			if again && broken(err) && unknown == nil {
-				a.s.pool.Reset()
+			if again && pg.Broken(err) && unknown == nil {
+				a.s.db.Pool.Reset()
 				if !pgconn.SafeToRetry(err) {
 					unknown = err // if the same statement writes now, it did not before
 				}
@@ -128,7 +127,7 @@ func (a *applying) store(list []int, wait time.Duration) error {
 		}
 		switch {
 		case got.endpoints > w.epoch:
-			if err := a.s.freshEndpoints(a.ctx, a.s.pool, got.endpoints); err != nil {
+			if err := a.s.freshEndpoints(a.ctx, a.s.db.Pool, got.endpoints); err != nil {
 				return err
 			}
 		case got.replaced < int64(len(w.replaced.nos)) && unknown == nil:
@@ -136,7 +135,7 @@ func (a *applying) store(list []int, wait time.Duration) error {
 				return err
 			}
 		}
-		a.s.answered.Store(time.Now().UnixNano())
+		a.s.db.Answered()
 		a.settle(list, w, got, unknown)
 		return nil
 	}
@@ -150,7 +149,7 @@ func (a *applying) settle(list []int, w *writes, got written, unknown error) {
 		case ok:
 			a.s.announceChange(key{wr.Project, wr.ID})
 		case unknown != nil:
-			a.errs[i] = classify(unknown, "commit")
+			a.errs[i] = pg.Classify(unknown, "commit")
 		default:
 			a.errs[i] = memory.ErrStale
 		}
@@ -220,7 +219,7 @@ func clientID(id string) *string {
 	if id == "" {
 		return nil
 	}
-	id = stored(id)
+	id = pg.Stored(id)
 	return &id
 }
 
@@ -325,31 +324,6 @@ func sameID(a *string, id string) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// statement is one made of parts that change or read something.
-type statement struct {
-	sql  strings.Builder
-	args []any
-}
-
-// with adds a part. Each ? in it is one of its arguments.
-func (st *statement) with(name, sql string, args ...any) {
-	word := "WITH "
-	if st.sql.Len() > 0 {
-		word = ",\n"
-	}
-	st.sql.WriteString(word + name + " AS (")
-	for _, arg := range args {
-		before, after, _ := strings.Cut(sql, "?")
-		st.args = append(st.args, arg)
-		st.sql.WriteString(before + "$" + strconv.Itoa(len(st.args)))
-		sql = after
-	}
-	st.sql.WriteString(sql + ")")
-}
-
-// queue queues a statement whose parts only change something.
-func (st *statement) queue(b *pgx.Batch) { b.Queue(st.sql.String()+"\nSELECT 1", st.args...) }
-
 // found selects the rows of agents whose heads were moved on.
 const found = "agent_no = ANY (ARRAY(SELECT agent_no FROM head))"
 
@@ -357,25 +331,25 @@ const messageArrays = `unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]
 	u (agent_no, seq, rev, turn, shown, client_id, body)`
 
 // insert adds the part that inserts the messages of agents.
-func (r *rows) insert(st *statement) {
+func (r *rows) insert(st *pg.Parts) {
 	if len(r.nos) > 0 {
-		st.with("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
+		st.With("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
 			r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
 	}
 }
 
 // statement returns the statement that writes everything, if heads and endpoints are as expected.
 // It returns one row; see written.
-func (w *writes) statement() *statement {
-	st := &statement{}
+func (w *writes) statement() *pg.Parts {
+	st := &pg.Parts{}
 	h, r := &w.heads, &w.replaced
 	if n := len(r.nos); n > 0 {
-		st.with("there", `SELECT count(*) AS n FROM unnest(?::bigint[], ?::bigint[], ?::text[]) u (agent_no, seq, client_id)
+		st.With("there", `SELECT count(*) AS n FROM unnest(?::bigint[], ?::bigint[], ?::text[]) u (agent_no, seq, client_id)
 			JOIN message m ON m.agent_no = u.agent_no AND m.seq = u.seq AND coalesce(m.client_id, '') = coalesce(u.client_id, '')`, r.nos, r.seqs, r.ids)
 	} else {
-		st.with("there", "SELECT 0::bigint AS n")
+		st.With("there", "SELECT 0::bigint AS n")
 	}
-	st.with("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn,
+	st.With("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn,
 			written = h.written + u.written, tally = u.tally
 		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[]) u (no, was, ver, rev, next_seq, last_turn, written, tally)
 		WHERE h.agent_no = u.no AND h.ver = u.was AND (SELECT n FROM there) = ?::bigint
@@ -383,43 +357,43 @@ func (w *writes) statement() *statement {
 		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, h.tallies, len(r.nos), w.epoch)
 	w.inserted.insert(st)
 	if len(r.nos) > 0 {
-		st.with("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
+		st.With("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
 			" WHERE m.agent_no = u.agent_no AND m.seq = u.seq AND u."+found, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
 	}
 	w.items.write(st)
 	w.writeAgents(st)
 	w.writeTags(st)
 	w.events.write(st)
-	st.sql.WriteString("\nSELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
+	st.End("SELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
 	return st
 }
 
-func (w *writes) writeAgents(st *statement) {
+func (w *writes) writeAgents(st *pg.Parts) {
 	if len(w.agents) == 0 {
 		return
 	}
 	texts := func(value func(*memory.Agent) string) []string {
-		return column(w.agents, func(r *agentRow) string { return stored(value(r.agent)) })
+		return pg.Column(w.agents, func(r *agentRow) string { return pg.Stored(value(r.agent)) })
 	}
 	numbers := func(value func(*memory.Agent) int64) []int64 {
-		return column(w.agents, func(r *agentRow) int64 { return value(r.agent) })
+		return pg.Column(w.agents, func(r *agentRow) int64 { return value(r.agent) })
 	}
-	nos := column(w.agents, func(r *agentRow) int64 { return r.no })
-	st.with("agents", `UPDATE agent a SET name = u.name, channel = u.channel, status = u.status, start_ms = u.start_ms, stop_ms = u.stop_ms, message = u.message,
+	nos := pg.Column(w.agents, func(r *agentRow) int64 { return r.no })
+	st.With("agents", `UPDATE agent a SET name = u.name, channel = u.channel, status = u.status, start_ms = u.start_ms, stop_ms = u.stop_ms, message = u.message,
 		rev = u.rev, join_key = u.join_key, join_hash = u.join_hash, settings = coalesce(u.settings, a.settings)
 		FROM unnest(?::bigint[], ?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::text[], ?::bytea[])
 			u (agent_no, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
 		WHERE a.no = u.agent_no AND u.`+found, nos, texts(func(a *memory.Agent) string { return a.Name }), texts(func(a *memory.Agent) string { return a.Settings.Channel }),
 		numbers(func(a *memory.Agent) int64 { return int64(a.Status) }), numbers(func(a *memory.Agent) int64 { return a.StartMS }), numbers(func(a *memory.Agent) int64 { return a.StopMS }),
 		texts(func(a *memory.Agent) string { return a.Message }), numbers(func(a *memory.Agent) int64 { return a.Rev }), texts(func(a *memory.Agent) string { return a.JoinKey }),
-		texts(func(a *memory.Agent) string { return a.JoinHash }), column(w.agents, func(r *agentRow) []byte { return r.settings }))
-	st.with("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
-		WHERE k.agent_no = u.agent_no AND k.live <> u.live AND u.`+found, nos, column(w.agents, func(r *agentRow) bool { return !r.agent.Status.Ended() }))
+		texts(func(a *memory.Agent) string { return a.JoinHash }), pg.Column(w.agents, func(r *agentRow) []byte { return r.settings }))
+	st.With("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
+		WHERE k.agent_no = u.agent_no AND k.live <> u.live AND u.`+found, nos, pg.Column(w.agents, func(r *agentRow) bool { return !r.agent.Status.Ended() }))
 }
 
 // writeTags adds the parts that replace the tags of agents. Tags that stay are left alone, because
 // a statement that deletes a row cannot insert the same one.
-func (w *writes) writeTags(st *statement) {
+func (w *writes) writeTags(st *pg.Parts) {
 	if len(w.tagged) == 0 {
 		return
 	}
@@ -429,14 +403,14 @@ func (w *writes) writeTags(st *statement) {
 		nos = append(nos, r.no)
 		a := &r.head.Agent
 		for _, tag := range r.head.Tags() {
-			projects, names, values = append(projects, stored(a.Project)), append(names, stored(tag.Name)), append(values, stored(tag.Value))
+			projects, names, values = append(projects, pg.Stored(a.Project)), append(names, pg.Stored(tag.Name)), append(values, pg.Stored(tag.Value))
 			starts, of = append(starts, a.StartMS), append(of, r.no)
 		}
 	}
-	st.with("tags", "SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[], ?::bigint[]) u (project, name, value, start_ms, agent_no)", projects, names, values, starts, of)
-	st.with("untagged", `DELETE FROM agent_tag g WHERE g.agent_no = ANY (?::bigint[]) AND g.`+found+`
+	st.With("tags", "SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[], ?::bigint[]) u (project, name, value, start_ms, agent_no)", projects, names, values, starts, of)
+	st.With("untagged", `DELETE FROM agent_tag g WHERE g.agent_no = ANY (?::bigint[]) AND g.`+found+`
 		AND NOT EXISTS (SELECT 1 FROM tags u WHERE u.agent_no = g.agent_no AND u.name = g.name AND u.value = g.value AND u.start_ms = g.start_ms)`, nos)
-	st.with("tagged", "INSERT INTO agent_tag (project, name, value, start_ms, agent_no) SELECT u.* FROM tags u WHERE u."+found+" ON CONFLICT DO NOTHING")
+	st.With("tagged", "INSERT INTO agent_tag (project, name, value, start_ms, agent_no) SELECT u.* FROM tags u WHERE u."+found+" ON CONFLICT DO NOTHING")
 }
 
 // written is what a statement returns.
@@ -451,14 +425,14 @@ func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got w
 	st := w.statement()
 	into := []any{&got.endpoints, &got.replaced, &got.nos}
 	if wait == 0 {
-		err = s.pool.QueryRow(ctx, st.sql.String(), st.args...).Scan(into...)
+		err = st.Row(ctx, s.db.Pool).Scan(into...)
 		return got, err
 	}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", wait.Milliseconds())); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, st.sql.String(), st.args...).Scan(into...)
+		return st.Row(ctx, tx).Scan(into...)
 	})
 	return got, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -39,9 +40,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 	}
 	var nos []int64
 	var endpoints int64
-	err = s.read(ctx, "look for due deliveries", func(ctx context.Context) (err error) {
+	err = s.db.Read(ctx, "look for due deliveries", func(ctx context.Context) (err error) {
 		if nos, endpoints, err = s.dueEndpoints(ctx, c.NowMS); err == nil && len(nos) > 0 {
-			err = s.freshEndpoints(ctx, s.pool, endpoints)
+			err = s.freshEndpoints(ctx, s.db.Pool, endpoints)
 		}
 		return err
 	})
@@ -50,7 +51,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 		return nil, err
 	}
 	busy := false // whether another replica holds the gate of an endpoint with due deliveries
-	err = s.transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		out, busy = nil, false
 		cl := claiming{tx, c, by}
 		left := slices.Sorted(maps.Keys(by))
@@ -120,7 +121,7 @@ const pendingEndpoints = `WITH RECURSIVE waits AS (
 // endpoints.
 func (s *Store) dueEndpoints(ctx context.Context, nowMS int64) (nos []int64, endpoints int64, err error) {
 	var no int64
-	err = each(ctx, s.pool, []any{&no, &endpoints}, func() error { nos = append(nos, no); return nil }, pendingEndpoints+`
+	err = pg.Each(ctx, s.db.Pool, []any{&no, &endpoints}, func() error { nos = append(nos, no); return nil }, pendingEndpoints+`
 		SELECT w.endpoint_no, (SELECT n FROM counter WHERE key = 'endpoints') FROM waits w WHERE w.endpoint_no IS NOT NULL
 			AND (EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = w.endpoint_no AND d.state = 0 AND NOT d.retry AND d.due_ms <= $1)
 				OR EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = w.endpoint_no AND d.state = 0 AND d.retry AND d.due_ms <= $1))`, nowMS)
@@ -140,11 +141,11 @@ func (s *Store) enabled(nos []int64) map[int64]*webhook.Endpoint {
 	return by
 }
 
-func idsOf(list []due) []int64 { return column(list, func(d *due) int64 { return d.id }) }
+func idsOf(list []due) []int64 { return pg.Column(list, func(d *due) int64 { return d.id }) }
 
 // rooms returns how many deliveries may be claimed for each endpoint.
 func (cl *claiming) rooms(nos []int64) []int32 {
-	return column(nos, func(no *int64) int32 {
+	return pg.Column(nos, func(no *int64) int32 {
 		if cl.c.Room == nil {
 			return int32(cl.c.Limit)
 		}
@@ -159,7 +160,7 @@ func (cl *claiming) urgent(ctx context.Context, nos []int64) (found []due, err e
 		return nil, nil
 	}
 	d := due{urgent: true}
-	err = each(ctx, cl.tx, []any{&d.id, &d.no}, func() error {
+	err = pg.Each(ctx, cl.tx, []any{&d.id, &d.no}, func() error {
 		d.e = cl.endpoints[d.no]
 		found = append(found, d)
 		return nil
@@ -200,7 +201,7 @@ func (cl *claiming) choose(ctx context.Context, nos []int64) (chosen, rest []int
 // gates locks the gates of the endpoints, and returns the endpoints whose gates no other
 // transaction holds.
 func (cl *claiming) gates(ctx context.Context, nos []int64) (ours []int64, err error) {
-	return collect(ctx, cl.tx, pgx.RowTo[int64], `SELECT endpoint_no FROM endpoint_gate g WHERE endpoint_no = ANY($1)
+	return pg.Collect(ctx, cl.tx, pgx.RowTo[int64], `SELECT endpoint_no FROM endpoint_gate g WHERE endpoint_no = ANY($1)
 		AND EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled) ORDER BY endpoint_no FOR UPDATE SKIP LOCKED`, nos)
 }
 
@@ -266,7 +267,7 @@ func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, err
 	}
 	size := map[int64]int64{}
 	var id, n int64
-	if err := each(ctx, tx, []any{&id, &n}, func() error { size[id] = n; return nil }, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", idsOf(found)); err != nil {
+	if err := pg.Each(ctx, tx, []any{&id, &n}, func() error { size[id] = n; return nil }, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", idsOf(found)); err != nil {
 		return nil, err
 	}
 	for i, d := range found {
@@ -295,7 +296,7 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []d
 			if err := rows.Scan(&d.ID, &d.Attempt, &d.Fence, &d.EventID, &d.Type, &d.Project, &d.AgentID, &d.Body, &d.CreatedMS, &d.FirstDueMS); err != nil {
 				return err
 			}
-			d.EventID, d.Project, d.AgentID = shown(d.EventID), shown(d.Project), shown(d.AgentID)
+			d.EventID, d.Project, d.AgentID = pg.Shown(d.EventID), pg.Shown(d.Project), pg.Shown(d.AgentID)
 			i := at[d.ID]
 			d.Endpoint, d.Urgent = found[i].e.Clone(), found[i].urgent
 			out[i] = d

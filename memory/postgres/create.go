@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
@@ -15,15 +16,15 @@ import (
 func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64, existing string, err error) {
 	wake := false
 	for try := 1; ; try++ {
-		err = s.transact(ctx, "create agent", func(ctx context.Context, tx pgx.Tx) (err error) {
+		err = s.db.Transact(ctx, "create agent", func(ctx context.Context, tx pgx.Tx) (err error) {
 			no, existing, wake, err = s.create(ctx, tx, &w, limit)
 			return err
 		})
 		// Another call was quicker: the next try finds its agent.
-		if try < maxTries && fault.Is(err, fault.Conflict) && slices.Contains([]string{"agent_live_name", "agent_join_key", "agent_key_live"}, violated(err)) {
+		if try < pg.MaxTries && fault.Is(err, fault.Conflict) && slices.Contains([]string{"agent_live_name", "agent_join_key", "agent_key_live"}, pg.Violated(err)) {
 			continue
 		}
-		if violated(err) == "agent_id" {
+		if pg.Violated(err) == "agent_id" {
 			err = fault.New(fault.Conflict, "there is an agent %q already", w.ID)
 		}
 		if err != nil {
@@ -40,9 +41,9 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit int) (no int64, existing string, wake bool, err error) {
 	a := &w.Head.Agent
 	if limit > 0 || a.Settings.Memory.MaxSessions > 0 { // joins that count agents do so one after the other
-		_, err := tx.Exec(ctx, "INSERT INTO project_gate (project) VALUES ($1) ON CONFLICT DO NOTHING", stored(a.Project))
+		_, err := tx.Exec(ctx, "INSERT INTO project_gate (project) VALUES ($1) ON CONFLICT DO NOTHING", pg.Stored(a.Project))
 		if err == nil {
-			_, err = tx.Exec(ctx, "SELECT 1 FROM project_gate WHERE project = $1 FOR UPDATE", stored(a.Project))
+			_, err = tx.Exec(ctx, "SELECT 1 FROM project_gate WHERE project = $1 FOR UPDATE", pg.Stored(a.Project))
 		}
 		if err != nil {
 			return 0, "", false, err
@@ -69,12 +70,12 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 
 // queueNew queues the first rows of a new agent.
 func (w *writes) queueNew(b *pgx.Batch, no int64) {
-	st := &statement{}
-	st.with("head", "SELECT ?::bigint AS agent_no", no)
+	st := &pg.Parts{}
+	st.With("head", "SELECT ?::bigint AS agent_no", no)
 	w.inserted.insert(st)
 	w.items.write(st)
 	w.events.write(st)
-	st.queue(b)
+	st.Queue(b)
 }
 
 // insertAgent inserts the row of an agent and queues those of its head and its keys. written is the
@@ -82,18 +83,18 @@ func (w *writes) queueNew(b *pgx.Batch, no int64) {
 func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *memory.Head, private []byte, written int64) (no int64, err error) {
 	a := &h.Agent
 	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
-		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(private, tables.AgentOwner(a.Project, a.ID))).Scan(&no)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, pg.Stored(a.Project), pg.Stored(a.ID), pg.Stored(a.Name), pg.Stored(a.Settings.Channel), a.Status,
+		a.StartMS, a.StopMS, pg.Stored(a.Message), a.Rev, pg.Stored(a.JoinKey), pg.Stored(a.JoinHash), s.sealer.Seal(private, tables.AgentOwner(a.Project, a.ID))).Scan(&no)
 	if err != nil {
 		return 0, err
 	}
 	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn, written, tally) VALUES ($1, 1, $2, $3, $4, $5, $6)", no, h.Rev, h.NextSeq, h.LastTurn, written, h.Tally.Encode())
 	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
 		b.Queue(`INSERT INTO agent_key (project, key, agent_no, shared, live) SELECT $1, unnest($2::text[]), $3, $4, $5 ON CONFLICT (project, key, agent_no) DO NOTHING`,
-			stored(a.Project), storedAll(keys), no, shared == 1, !a.Status.Ended())
+			pg.Stored(a.Project), pg.StoredAll(keys), no, shared == 1, !a.Status.Ended())
 	}
 	for _, tag := range h.Tags() {
-		b.Queue("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES ($1, $2, $3, $4, $5)", stored(a.Project), stored(tag.Name), stored(tag.Value), a.StartMS, no)
+		b.Queue("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES ($1, $2, $3, $4, $5)", pg.Stored(a.Project), pg.Stored(tag.Name), pg.Stored(tag.Value), a.StartMS, no)
 	}
 	return no, nil
 }
@@ -102,7 +103,7 @@ func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *mem
 // one from being made. It also makes sure that the endpoints that this process knows are up to
 // date.
 func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit int) (existing string, err error) {
-	project := stored(a.Project)
+	project := pg.Stored(a.Project)
 	var named, sameID *int64
 	var joined, namedID, keyID, heldKey *string
 	var live, sessions int
@@ -110,7 +111,7 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 	b := &pgx.Batch{}
 	one := func(into ...any) func(pgx.Row) error {
 		return func(row pgx.Row) error {
-			if err := row.Scan(into...); err != nil && !noRows(err) {
+			if err := row.Scan(into...); err != nil && !pg.NoRows(err) {
 				return err
 			}
 			return nil
@@ -118,25 +119,25 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 	}
 	b.Queue("SELECT n FROM counter WHERE key = 'endpoints'").QueryRow(one(&endpoints))
 	if a.JoinKey != "" {
-		b.Queue("SELECT id FROM agent WHERE project = $1 AND join_key = $2 AND join_key <> ''", project, stored(a.JoinKey)).QueryRow(one(&joined))
+		b.Queue("SELECT id FROM agent WHERE project = $1 AND join_key = $2 AND join_key <> ''", project, pg.Stored(a.JoinKey)).QueryRow(one(&joined))
 	}
 	if !a.Status.Ended() {
 		if a.Name != "" {
-			b.Queue("SELECT no, id FROM agent WHERE project = $1 AND name = $2 AND status NOT IN (4, 6) AND name <> ''", project, stored(a.Name)).QueryRow(one(&named, &namedID))
+			b.Queue("SELECT no, id FROM agent WHERE project = $1 AND name = $2 AND status NOT IN (4, 6) AND name <> ''", project, pg.Stored(a.Name)).QueryRow(one(&named, &namedID))
 		}
 		if len(a.Settings.Call.Keys) > 0 {
 			b.Queue(`SELECT a.id, k.key FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.project = $1 AND k.key = ANY($2) AND k.live AND NOT k.shared
-				LIMIT 1`, project, storedAll(a.Settings.Call.Keys)).QueryRow(one(&keyID, &heldKey))
+				LIMIT 1`, project, pg.StoredAll(a.Settings.Call.Keys)).QueryRow(one(&keyID, &heldKey))
 		}
 		if limit > 0 {
 			b.Queue("SELECT count(*) FROM (SELECT 1 FROM agent WHERE project = $1 AND status NOT IN (4, 6) LIMIT $2) l", project, limit).QueryRow(one(&live))
 		}
 		if m := &a.Settings.Memory; m.MaxSessions > 0 {
 			b.Queue(`SELECT count(*) FROM agent a WHERE a.project = $1 AND a.status NOT IN (4, 6)
-				AND EXISTS (SELECT 1 FROM agent_tag g WHERE g.agent_no = a.no AND g.name = $2 AND g.value = $3)`, project, stored(memory.ModelTag), stored(m.Model)).QueryRow(one(&sessions))
+				AND EXISTS (SELECT 1 FROM agent_tag g WHERE g.agent_no = a.no AND g.name = $2 AND g.value = $3)`, project, pg.Stored(memory.ModelTag), pg.Stored(m.Model)).QueryRow(one(&sessions))
 		}
 	}
-	b.Queue("SELECT no FROM agent WHERE project = $1 AND id = $2", project, stored(a.ID)).QueryRow(one(&sameID))
+	b.Queue("SELECT no FROM agent WHERE project = $1 AND id = $2", project, pg.Stored(a.ID)).QueryRow(one(&sameID))
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return "", err
 	}
@@ -145,13 +146,13 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 	}
 	switch {
 	case joined != nil:
-		return shown(*joined), nil
+		return pg.Shown(*joined), nil
 	case named != nil:
 		return "", &memory.NameTakenError{
-			AgentID: shown(*namedID), Err: fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name),
+			AgentID: pg.Shown(*namedID), Err: fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name),
 		}
 	case keyID != nil:
-		return "", memory.KeyTaken(shown(*heldKey), shown(*keyID))
+		return "", memory.KeyTaken(pg.Shown(*heldKey), pg.Shown(*keyID))
 	case limit > 0 && live >= limit:
 		return "", fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
 	case a.Settings.Memory.MaxSessions > 0 && sessions >= a.Settings.Memory.MaxSessions:

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -40,7 +42,7 @@ func (s *Store) wanting(project string, eventType int, atMS, not int64) (nos []i
 }
 
 // freshEndpoints reloads the endpoints if they have changed since they were loaded.
-func (s *Store) freshEndpoints(ctx context.Context, q querier, n int64) error {
+func (s *Store) freshEndpoints(ctx context.Context, q pg.Querier, n int64) error {
 	if s.published.Load().n >= n {
 		return nil
 	}
@@ -54,13 +56,13 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 	if err := row.Scan(no, &id, &project, &body, &sealed, &success, &first, &last); err != nil {
 		return err
 	}
-	plain, bad := s.sealer.Open(sealed, tables.EndpointOwner(shown(id)))
+	plain, bad := s.sealer.Open(sealed, tables.EndpointOwner(pg.Shown(id)))
 	if bad != nil {
 		plain = []byte("{}") // the event types that it wants are in the body
 	}
 	var err error
-	if *e, err = webhook.DecodeEndpoint(shown(id), shown(project), body, plain); err != nil {
-		return errors.Join(err, errBadRow)
+	if *e, err = webhook.DecodeEndpoint(pg.Shown(id), pg.Shown(project), body, plain); err != nil {
+		return errors.Join(err, codec.ErrUnreadable)
 	}
 	if bad != nil {
 		return bad
@@ -71,11 +73,11 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 
 // loadEndpoints loads all endpoints that are not deleted. It reads the counter first, so that a
 // change that commits in between is loaded again later.
-func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
+func (s *Store) loadEndpoints(ctx context.Context, q pg.Querier) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	fresh := &endpoints{}
-	err := each(ctx, q, []any{&fresh.n}, func() error { return nil }, "SELECT n FROM counter WHERE key = 'endpoints'")
+	err := pg.Each(ctx, q, []any{&fresh.n}, func() error { return nil }, "SELECT n FROM counter WHERE key = 'endpoints'")
 	if err != nil {
 		return err
 	}
@@ -83,11 +85,11 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 		return nil
 	}
 	var bad []error
-	_, err = collect(ctx, q, func(row pgx.CollectableRow) (none struct{}, err error) {
+	_, err = pg.Collect(ctx, q, func(row pgx.CollectableRow) (none struct{}, err error) {
 		var no int64
 		var e webhook.Endpoint
 		err = s.scanEndpoint(row, &no, &e)
-		if unreadable(err) {
+		if pg.Unreadable(err) {
 			if fresh.unreadable == nil {
 				fresh.unreadable = map[int64]bool{}
 			}
@@ -106,13 +108,13 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 	}
 	s.published.Store(fresh)
 	for _, err := range bad {
-		s.report("an endpoint cannot be read: nothing is sent to it until it is mended or deleted", err)
+		s.db.Report("an endpoint cannot be read: nothing is sent to it until it is mended or deleted", err)
 	}
 	return nil
 }
 
-func (s *Store) someEndpoints(ctx context.Context, q querier, where string, args ...any) (nos []int64, list []webhook.Endpoint, err error) {
-	list, err = collect(ctx, q, func(row pgx.CollectableRow) (e webhook.Endpoint, err error) {
+func (s *Store) someEndpoints(ctx context.Context, q pg.Querier, where string, args ...any) (nos []int64, list []webhook.Endpoint, err error) {
+	list, err = pg.Collect(ctx, q, func(row pgx.CollectableRow) (e webhook.Endpoint, err error) {
 		var no int64
 		err = s.scanEndpoint(row, &no, &e)
 		nos = append(nos, no)
@@ -124,7 +126,7 @@ func (s *Store) someEndpoints(ctx context.Context, q querier, where string, args
 // changeEndpoints runs a transaction that changes endpoints and then reloads them. The lock of the
 // counter serializes such transactions across replicas.
 func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	err := s.transact(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.db.Transact(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
 			return err
 		}
@@ -134,8 +136,8 @@ func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx co
 		return err
 	}
 	s.wake() // an endpoint may be enabled again, and have deliveries that are due
-	if err := s.loadEndpoints(ctx, s.pool); err != nil && ctx.Err() == nil {
-		return s.failed(ctx, err, "read endpoints")
+	if err := s.loadEndpoints(ctx, s.db.Pool); err != nil && ctx.Err() == nil {
+		return s.db.Failed(ctx, err, "read endpoints")
 	}
 	return nil
 }
@@ -143,7 +145,7 @@ func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx co
 // lockEndpoint reads an endpoint and locks its row. An empty project stands for any. no is 0 if
 // there is no such endpoint.
 func (s *Store) lockEndpoint(ctx context.Context, tx pgx.Tx, project, id string) (no int64, e webhook.Endpoint, err error) {
-	nos, list, err := s.someEndpoints(ctx, tx, "WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", stored(id), stored(project))
+	nos, list, err := s.someEndpoints(ctx, tx, "WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", pg.Stored(id), pg.Stored(project))
 	if err != nil || len(list) == 0 {
 		return 0, e, err
 	}
@@ -157,7 +159,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	if no == 0 {
-		err := tx.QueryRow(ctx, "INSERT INTO endpoint (id, project, body, secrets) VALUES ($1, $2, '', '') RETURNING no", stored(e.ID), stored(e.Project)).Scan(&no)
+		err := tx.QueryRow(ctx, "INSERT INTO endpoint (id, project, body, secrets) VALUES ($1, $2, '', '') RETURNING no", pg.Stored(e.ID), pg.Stored(e.Project)).Scan(&no)
 		if err != nil {
 			return err
 		}
@@ -166,7 +168,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 		}
 	}
 	_, err = tx.Exec(ctx, `UPDATE endpoint SET project = $2, body = $3, secrets = $4, disabled = $5, last_success_ms = $6, first_failure_ms = $7, last_failure_ms = $8
-		WHERE no = $1`, no, stored(e.Project), body, s.sealer.Seal(secrets, tables.EndpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
+		WHERE no = $1`, no, pg.Stored(e.Project), body, s.sealer.Seal(secrets, tables.EndpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
 	return err
 }
 
@@ -182,7 +184,7 @@ func (s *Store) ChangeEndpoint(ctx context.Context, project, id string, decide f
 			old = &e
 		}
 		n := 0
-		if err := tx.QueryRow(ctx, "SELECT count(*) FROM endpoint WHERE project = $1 AND id IS NOT NULL", stored(project)).Scan(&n); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM endpoint WHERE project = $1 AND id IS NOT NULL", pg.Stored(project)).Scan(&n); err != nil {
 			return err
 		}
 		next, err := decide(old, n)
@@ -195,8 +197,8 @@ func (s *Store) ChangeEndpoint(ctx context.Context, project, id string, decide f
 
 // Endpoints lists the endpoints of a project, or all if project is empty.
 func (s *Store) Endpoints(ctx context.Context, project, id string) (list []webhook.Endpoint, err error) {
-	err = s.read(ctx, "list endpoints", func(ctx context.Context) (err error) {
-		_, list, err = s.someEndpoints(ctx, s.pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1) AND ($2 = '' OR id = $2) ORDER BY no", stored(project), stored(id))
+	err = s.db.Read(ctx, "list endpoints", func(ctx context.Context) (err error) {
+		_, list, err = s.someEndpoints(ctx, s.db.Pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1) AND ($2 = '' OR id = $2) ORDER BY no", pg.Stored(project), pg.Stored(id))
 		return err
 	})
 	if len(list) == 0 {
@@ -210,8 +212,8 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.changeEndpoints(ctx, "delete endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		var no int64
 		// Without lockEndpoint, so that an endpoint that cannot be read can be deleted.
-		err := tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", stored(id), stored(project)).Scan(&no)
-		if noRows(err) {
+		err := tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", pg.Stored(id), pg.Stored(project)).Scan(&no)
+		if pg.NoRows(err) {
 			return webhook.ErrNoEndpoint(id)
 		}
 		if err != nil {
@@ -235,7 +237,7 @@ const sliceRows = 512
 // closeDeleted reads one delivery for each endpoint.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
-		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		err := s.db.Transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
 			done, err := tx.Exec(ctx, pendingEndpoints+`, lost AS (SELECT w.endpoint_no FROM waits w WHERE w.endpoint_no IS NOT NULL
 					AND NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = w.endpoint_no AND e.id IS NOT NULL))
 				UPDATE delivery SET state = 2, claimed = false, reason = $1, done_ms = greatest(created_ms, $2)
@@ -264,8 +266,8 @@ func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 // ServerKey returns the store's key with the given name. The first call creates it. If several
 // replicas make the first call together, all of them get the same key.
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
-	err = s.transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) (err error) {
-		out, err = tables.ServerKey(&statements{ctx: ctx, q: tx}, s.sealer, name)
+	err = s.db.Transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) (err error) {
+		out, err = tables.ServerKey(pg.NewStatements(ctx, tx), s.sealer, name)
 		return err
 	})
 	return out, err

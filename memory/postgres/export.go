@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
@@ -16,12 +17,12 @@ var (
 
 // moment runs fn in one transaction that only reads, as of one moment, for as long as fn takes.
 func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) error) error {
-	if s.closed.Load() {
-		return errClosed()
+	if s.db.Closed() {
+		return pg.ErrClosed()
 	}
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.db.Pool.Acquire(ctx)
 	if err != nil {
-		return s.failed(ctx, err, what)
+		return s.db.Failed(ctx, err, what)
 	}
 	defer conn.Release()
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -34,20 +35,20 @@ func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) erro
 		for _, set := range []string{"SET LOCAL plan_cache_mode = force_custom_plan", "SET LOCAL cursor_tuple_fraction = 1"} {
 			// The savepoint keeps the transaction usable if the setting is unknown.
 			err := pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { _, err := part.Exec(ctx, set); return err })
-			if broken(err) {
+			if pg.Broken(err) {
 				return err
 			}
 		}
 		return fn(tx)
 	})
-	return s.failed(ctx, err, what)
+	return s.db.Failed(ctx, err, what)
 }
 
 // Export implements export.Source.
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.moment(ctx, "export", func(tx pgx.Tx) error {
 		x := tables.Exporter{
-			DB: &statements{ctx: ctx, q: tx}, Sealer: s.sealer, Claimed: "d.claimed", Bytes: `"C"`,
+			DB: pg.NewStatements(ctx, tx), Sealer: s.sealer, Claimed: "d.claimed", Bytes: `"C"`,
 			Agents: "h.rev, h.next_seq, h.last_turn, a.settings, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no",
 		}
 		return x.Run(sc, each)
@@ -70,6 +71,6 @@ var probes = [][2]string{
 // Probe implements export.Prober.
 func (s *Store) Probe(ctx context.Context, each func(export.Finding) error) error {
 	return s.moment(ctx, "look for what is wrong", func(tx pgx.Tx) error {
-		return tables.Check(&statements{ctx: ctx, q: tx}, probes, each)
+		return tables.Check(pg.NewStatements(ctx, tx), probes, each)
 	})
 }

@@ -8,15 +8,11 @@ import "time"
 // a while, those of agents that are found held run like that, after the writes of the others.
 
 const (
-	// maxLockWait bounds the wait for a lock, heldWait that of the writes of an agent that is held.
-	maxLockWait = 2 * time.Second
-	heldWait    = 200 * time.Millisecond
+	// heldWait bounds the wait for the row of an agent that is held.
+	heldWait = 200 * time.Millisecond
 	// heldFor is how long an agent counts as held, unless its row is found free before.
 	heldFor = 10 * time.Second
 )
-
-// lockWait is maxLockWait for connections, or less where calls have less time.
-func lockWait(timeout time.Duration) time.Duration { return min(maxLockWait, timeout/4) }
 
 // isHeld reports whether an agent counts as held.
 func (s *Store) isHeld(no int64) bool {

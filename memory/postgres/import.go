@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
@@ -16,8 +17,8 @@ var _ export.Target = (*Store)(nil)
 
 // Mark implements export.Target.
 func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
-	err = s.read(ctx, "read the mark", func(ctx context.Context) (err error) {
-		mark, err = tables.Mark(s.reader(ctx))
+	err = s.db.Read(ctx, "read the mark", func(ctx context.Context) (err error) {
+		mark, err = tables.Mark(pg.NewStatements(ctx, s.db.Pool))
 		return err
 	})
 	return mark, err
@@ -32,20 +33,20 @@ func (s *Store) Unfinished(ctx context.Context) (bool, error) {
 // Clashes implements export.Target.
 func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
 	return s.moment(ctx, "look for what is there already", func(tx pgx.Tx) error {
-		return tables.Clashes(&statements{ctx: ctx, q: tx}, batch, each)
+		return tables.Clashes(pg.NewStatements(ctx, tx), batch, each)
 	})
 }
 
 // Reserve implements export.Target. It takes n IDs out of the sequence of deliveries.
 func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
-	err = s.transact(ctx, "keep ids of deliveries", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "keep ids of deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		// The lock serializes imports.
 		if _, err := tx.Exec(ctx, "SELECT 1 FROM counter WHERE key = 'endpoints' FOR UPDATE"); err != nil {
 			return err
 		}
 		// A server draws the number of a delivery and stores the delivery in one statement, and no
 		// statement is between the two here.
-		if _, err := tx.Exec(ctx, "LOCK TABLE delivery IN SHARE ROW EXCLUSIVE MODE"); err != nil && !unsupported(err) {
+		if _, err := tx.Exec(ctx, "LOCK TABLE delivery IN SHARE ROW EXCLUSIVE MODE"); err != nil && !pg.Unsupported(err) {
 			return err
 		}
 		var max int64
@@ -73,9 +74,9 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 // batch on.
 func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	changed := false
-	err := s.transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.db.Transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
 		m := &incoming{ctx: ctx, s: s, tx: tx}
-		if err := tables.Import(&statements{ctx: ctx, q: tx}, s.sealer, m, batch, had, mark); err != nil {
+		if err := tables.Import(pg.NewStatements(ctx, tx), s.sealer, m, batch, had, mark); err != nil {
 			return err
 		}
 		changed = m.changed
@@ -86,7 +87,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	}
 	s.wake()
 	if changed {
-		return s.failed(ctx, s.loadEndpoints(ctx, s.pool), "read endpoints")
+		return s.db.Failed(ctx, s.loadEndpoints(ctx, s.db.Pool), "read endpoints")
 	}
 	return nil
 }
@@ -122,13 +123,13 @@ func (m *incoming) writeMessages() error {
 	if len(r.nos) == 0 {
 		return nil
 	}
-	st := &statement{}
-	st.with("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
+	st := &pg.Parts{}
+	st.With("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
 		FROM (SELECT t.no, sum(octet_length(t.body)) AS n FROM unnest(?::bigint[], ?::text[]) t (no, body) GROUP BY t.no) u
 		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.bodies, r.nos)
 	r.insert(st)
 	b := &pgx.Batch{}
-	st.queue(b)
+	st.Queue(b)
 	err := m.tx.SendBatch(m.ctx, b).Close()
 	if m.Taken(err) {
 		return export.ErrTaken(err, "a message of this part of the export")
@@ -154,8 +155,8 @@ func (m *incoming) InsertDelivery(d *export.Delivery, eventNo, endpointNo, state
 		first = d.Created
 	}
 	_, err := m.tx.Exec(m.ctx, `INSERT INTO delivery (id, event_no, endpoint_no, project, state, attempt, retry, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms, urgent, replay_of, replay_no)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, false, $10, $11, $12, $13, $14, $15, 0)`, d.ID, eventNo, endpointNo, stored(d.Project), state, d.Attempt, d.Attempt > 0, d.DueMS, d.Fence,
-		stored(string(d.Reason)), d.Created, d.DoneMS, first, d.Urgent, d.ReplayOf)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, false, $10, $11, $12, $13, $14, $15, 0)`, d.ID, eventNo, endpointNo, pg.Stored(d.Project), state, d.Attempt, d.Attempt > 0, d.DueMS, d.Fence,
+		pg.Stored(string(d.Reason)), d.Created, d.DoneMS, first, d.Urgent, d.ReplayOf)
 	return err
 }
 
@@ -164,7 +165,7 @@ func (m *incoming) CountKey(agentNo int64, project string, size int64) error {
 	if agentNo != 0 {
 		return nil
 	}
-	_, err := m.tx.Exec(m.ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", stored(project), size)
+	_, err := m.tx.Exec(m.ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", pg.Stored(project), size)
 	return err
 }
 
@@ -180,9 +181,9 @@ func (m *incoming) InsertWords(spaceNo int64, v *export.Value) error {
 	if words == nil {
 		return nil
 	}
-	_, err := m.tx.Exec(m.ctx, "UPDATE record SET words = $3 WHERE space_no = $1 AND id = $2", spaceNo, stored(string(v.ID)), words)
+	_, err := m.tx.Exec(m.ctx, "UPDATE record SET words = $3 WHERE space_no = $1 AND id = $2", spaceNo, pg.Stored(string(v.ID)), words)
 	return err
 }
 
 // Taken implements tables.Store.
-func (*incoming) Taken(err error) bool { return violated(err) != "" }
+func (*incoming) Taken(err error) bool { return pg.Violated(err) != "" }

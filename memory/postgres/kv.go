@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
@@ -28,8 +29,8 @@ type keyRow struct {
 // number.
 func lockAgent(ctx context.Context, tx pgx.Tx, project, id string) (no int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",
-		stored(project), stored(id)).Scan(&no)
-	if noRows(err) {
+		pg.Stored(project), pg.Stored(id)).Scan(&no)
+	if pg.NoRows(err) {
 		return 0, noAgent(id)
 	}
 	return no, err
@@ -42,7 +43,7 @@ func lockSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (keyRow, error) {
 		no, err := lockAgent(ctx, tx, space.Project, space.Agent)
 		return keyRow{no: no}, err
 	}
-	at := keyRow{project: stored(space.Owner())}
+	at := keyRow{project: pg.Stored(space.Owner())}
 	_, err := tx.Exec(ctx, "SELECT 1 FROM kv_count WHERE project = $1 FOR UPDATE", at.project)
 	return at, err
 }
@@ -51,7 +52,7 @@ func lockSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (keyRow, error) {
 // their size. A working memory loses what has expired first.
 func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at keyRow, keys, size int64, err error) {
 	if space.Agent == "" {
-		at.project = stored(space.Owner())
+		at.project = pg.Stored(space.Owner())
 		err = tx.QueryRow(ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 0, 0) ON CONFLICT (project) DO UPDATE SET n = c.n RETURNING n, size", at.project).Scan(&keys, &size)
 		return at, keys, size, err
 	}
@@ -63,7 +64,7 @@ func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at key
 	if err := tx.QueryRow(ctx, "SELECT status, stop_ms, message FROM agent WHERE no = $1", at.no).Scan(&a.Status, &a.StopMS, &a.Message); err != nil {
 		return at, 0, 0, err
 	}
-	a.Message = shown(a.Message)
+	a.Message = pg.Shown(a.Message)
 	if err := a.MustBeActive(fault.Stopped); err != nil {
 		return at, 0, 0, err
 	}
@@ -77,8 +78,8 @@ func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at key
 // PutKeys implements kv.Store.
 func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
 	// Not under the lock.
-	sealed := column(entries, func(e *kv.Entry) []byte { return s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key)) })
-	return s.transact(ctx, "store keys", func(ctx context.Context, tx pgx.Tx) error {
+	sealed := pg.Column(entries, func(e *kv.Entry) []byte { return s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key)) })
+	return s.db.Transact(ctx, "store keys", func(ctx context.Context, tx pgx.Tx) error {
 		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
 		if err != nil {
 			return err
@@ -89,13 +90,13 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 
 // UpdateKey implements kv.Store.
 func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
-	err = s.transact(ctx, "update a key", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "update a key", func(ctx context.Context, tx pgx.Tx) error {
 		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
 		if err != nil {
 			return err
 		}
 		marks := space.Marks()
-		marksAt := keyRow{project: stored(marks.Owner())}
+		marksAt := keyRow{project: pg.Stored(marks.Owner())}
 		if once.ID != "" {
 			done, err := s.selectKeys(ctx, tx, marks, marksAt, []string{once.ID}, nowMS)
 			if err != nil {
@@ -139,7 +140,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once 
 // putKeys stores entries under the lock of their space, which holds that many keys of that size. If
 // the limit is reached, expired entries make room.
 func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, size int64, entries []kv.Entry, sealed [][]byte, limit kv.Limit, nowMS int64) error {
-	names := column(entries, func(e *kv.Entry) string { return stored(e.Key) })
+	names := pg.Column(entries, func(e *kv.Entry) string { return pg.Stored(e.Key) })
 	var replaced, replacedSize, added int64
 	err := tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1 AND project = $2 AND key = ANY($3)", at.no, at.project, names).
 		Scan(&replaced, &replacedSize)
@@ -174,8 +175,8 @@ func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, si
 		SELECT $1, $2, u.*, u.updated_ms, 1 FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::boolean[]) u (key, size, updated_ms, expires_ms, body, pinned)
 		ON CONFLICT (agent_no, project, key) DO UPDATE SET size = excluded.size, updated_ms = excluded.updated_ms, expires_ms = excluded.expires_ms, body = excluded.body,
 			pinned = excluded.pinned, used_ms = excluded.used_ms, uses = old.uses + 1`,
-		at.no, at.project, names, column(entries, func(e *kv.Entry) int64 { return e.Size() }), column(entries, func(e *kv.Entry) int64 { return e.UpdatedMS }),
-		column(entries, func(e *kv.Entry) int64 { return e.ExpiresMS }), sealed, column(entries, func(e *kv.Entry) bool { return e.Pinned }))
+		at.no, at.project, names, pg.Column(entries, func(e *kv.Entry) int64 { return e.Size() }), pg.Column(entries, func(e *kv.Entry) int64 { return e.UpdatedMS }),
+		pg.Column(entries, func(e *kv.Entry) int64 { return e.ExpiresMS }), sealed, pg.Column(entries, func(e *kv.Entry) bool { return e.Pinned }))
 	if at.no == 0 {
 		b.Queue("UPDATE kv_count SET n = $2, size = $3 WHERE project = $1", at.project, keys, size)
 	}
@@ -196,13 +197,13 @@ func uncount(ctx context.Context, tx pgx.Tx, at keyRow, keys int, size int64) er
 
 // readKeys runs fn where a space's entries are, in one snapshot.
 func (s *Store) readKeys(ctx context.Context, space kv.Space, fn func(ctx context.Context, tx pgx.Tx, at keyRow) error) error {
-	return s.read(ctx, "read keys", func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			at := keyRow{project: stored(space.Owner())}
+	return s.db.Read(ctx, "read keys", func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.db.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			at := keyRow{project: pg.Stored(space.Owner())}
 			if space.Agent != "" {
 				at.project = ""
-				err := tx.QueryRow(ctx, "SELECT no FROM agent WHERE project = $1 AND id = $2", stored(space.Project), stored(space.Agent)).Scan(&at.no)
-				if noRows(err) {
+				err := tx.QueryRow(ctx, "SELECT no FROM agent WHERE project = $1 AND id = $2", pg.Stored(space.Project), pg.Stored(space.Agent)).Scan(&at.no)
+				if pg.NoRows(err) {
 					return noAgent(space.Agent)
 				}
 				if err != nil {
@@ -225,29 +226,29 @@ func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowM
 
 // selectKeys returns the entries of keys, in their order.
 func (s *Store) selectKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys []string, nowMS int64) ([]kv.Entry, error) {
-	return collect(ctx, tx, func(row pgx.CollectableRow) (e kv.Entry, err error) {
+	return pg.Collect(ctx, tx, func(row pgx.CollectableRow) (e kv.Entry, err error) {
 		var sealed []byte
 		if err := row.Scan(&e.Key, &e.UpdatedMS, &e.ExpiresMS, &e.Pinned, &sealed); err != nil {
 			return e, err
 		}
-		e.Key = shown(e.Key)
+		e.Key = pg.Shown(e.Key)
 		e.Value, err = s.sealer.Open(sealed, tables.KVOwner(space, e.Key))
 		return e, err
 	}, "SELECT k.key, updated_ms, expires_ms, pinned, body FROM unnest($3::text[]) WITH ORDINALITY u (key, at) JOIN kv k ON k.agent_no = $1 AND k.project = $2 AND k.key = u.key WHERE expires_ms > $4 ORDER BY u.at",
-		at.no, at.project, storedAll(keys), nowMS)
+		at.no, at.project, pg.StoredAll(keys), nowMS)
 }
 
 // DeleteKey implements kv.Store.
 func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS int64) (found bool, err error) {
-	err = s.transact(ctx, "delete key", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "delete key", func(ctx context.Context, tx pgx.Tx) error {
 		found = false
 		at, err := lockSpace(ctx, tx, space)
 		if err != nil {
 			return err
 		}
 		var expires, size int64
-		err = tx.QueryRow(ctx, "DELETE FROM kv WHERE agent_no = $1 AND project = $2 AND key = $3 RETURNING expires_ms, size", at.no, at.project, stored(key)).Scan(&expires, &size)
-		if noRows(err) {
+		err = tx.QueryRow(ctx, "DELETE FROM kv WHERE agent_no = $1 AND project = $2 AND key = $3 RETURNING expires_ms, size", at.no, at.project, pg.Stored(key)).Scan(&expires, &size)
+		if pg.NoRows(err) {
 			return nil
 		}
 		if err != nil {
@@ -273,12 +274,12 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 		if err != nil {
 			return err
 		}
-		page.Keys, err = collect(ctx, tx, func(row pgx.CollectableRow) (k kv.Key, err error) {
+		page.Keys, err = pg.Collect(ctx, tx, func(row pgx.CollectableRow) (k kv.Key, err error) {
 			err = row.Scan(&k.Key, &k.Bytes, &k.UpdatedMS, &k.ExpiresMS, &k.Pinned, &k.UsedMS, &k.Uses)
-			k.Key = shown(k.Key)
+			k.Key = pg.Shown(k.Key)
 			return k, err
 		}, "SELECT key, size, updated_ms, expires_ms, pinned, used_ms, uses FROM kv WHERE agent_no = $1 AND project = $2 AND key > $3 AND expires_ms > $4 ORDER BY key LIMIT $5",
-			at.no, at.project, stored(after), nowMS, max(limit, 1))
+			at.no, at.project, pg.Stored(after), nowMS, max(limit, 1))
 		return err
 	})
 	return page, err
@@ -289,19 +290,19 @@ const clearRows = 64
 
 // KeySpaces implements kv.Store.
 func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, err error) {
-	prefix := stored(project) + "/"
-	return readAll(ctx, s, "list namespaces", func(row pgx.CollectableRow) (name string, err error) {
+	prefix := pg.Stored(project) + "/"
+	return pg.ReadAll(ctx, s.db, "list namespaces", func(row pgx.CollectableRow) (name string, err error) {
 		err = row.Scan(&name)
 		return strings.TrimPrefix(name, prefix), err
 	}, "SELECT project FROM kv_count WHERE project > $1 AND project < $2 AND n > 0 ORDER BY project",
-		prefix, stored(project)+"0") // 0 follows the slash
+		prefix, pg.Stored(project)+"0") // 0 follows the slash
 }
 
 // Spaces implements kv.Lister.
 func (s *Store) Spaces(ctx context.Context) ([]kv.Space, error) {
-	return readAll(ctx, s, "list namespaces", func(row pgx.CollectableRow) (space kv.Space, err error) {
+	return pg.ReadAll(ctx, s.db, "list namespaces", func(row pgx.CollectableRow) (space kv.Space, err error) {
 		err = row.Scan(&space.Project, &space.Agent, &space.Name)
-		return kv.Space{Project: shown(space.Project), Agent: shown(space.Agent), Name: shown(space.Name)}, err
+		return kv.Space{Project: pg.Shown(space.Project), Agent: pg.Shown(space.Agent), Name: pg.Shown(space.Name)}, err
 	}, `SELECT split_part(project, '/', 1), '', substr(project, strpos(project, '/') + 1) FROM kv_count WHERE n > 0 AND strpos(project, '/') > 0 AND project NOT LIKE '~%'
 		UNION ALL SELECT a.project, a.id, '' FROM agent a WHERE a.no IN (SELECT agent_no FROM kv WHERE agent_no <> 0)`)
 }
@@ -312,7 +313,7 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 	for more := true; more; {
 		var n, live int
 		var size int64
-		err := s.transact(ctx, "clear keys", func(ctx context.Context, tx pgx.Tx) error {
+		err := s.db.Transact(ctx, "clear keys", func(ctx context.Context, tx pgx.Tx) error {
 			at, err := lockSpace(ctx, tx, space)
 			if err != nil {
 				return err
@@ -340,7 +341,7 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 
 // EvictKeys implements kv.Evicter.
 func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (evicted int, err error) {
-	err = s.transact(ctx, "evict keys", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "evict keys", func(ctx context.Context, tx pgx.Tx) error {
 		at, err := lockSpace(ctx, tx, space)
 		if err != nil {
 			return err
@@ -349,7 +350,7 @@ func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (e
 		err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv USING unnest($3::text[], $4::bigint[]) u (key, updated_ms)
 				WHERE agent_no = $1 AND project = $2 AND kv.key = u.key AND kv.updated_ms = u.updated_ms AND NOT pinned RETURNING size)
 			SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project,
-			column(keys, func(k *kv.Key) string { return stored(k.Key) }), column(keys, func(k *kv.Key) int64 { return k.UpdatedMS })).Scan(&evicted, &size)
+			pg.Column(keys, func(k *kv.Key) string { return pg.Stored(k.Key) }), pg.Column(keys, func(k *kv.Key) int64 { return k.UpdatedMS })).Scan(&evicted, &size)
 		if err != nil {
 			return err
 		}
@@ -360,14 +361,14 @@ func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (e
 
 // TouchKeys implements kv.Evicter.
 func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) error {
-	return s.transact(ctx, "note reads of keys", func(ctx context.Context, tx pgx.Tx) error {
+	return s.db.Transact(ctx, "note reads of keys", func(ctx context.Context, tx pgx.Tx) error {
 		at, err := lockSpace(ctx, tx, space)
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `UPDATE kv SET used_ms = greatest(kv.used_ms, u.used_ms), uses = kv.uses + u.uses FROM unnest($3::text[], $4::bigint[], $5::bigint[]) u (key, used_ms, uses)
-			WHERE agent_no = $1 AND project = $2 AND kv.key = u.key`, at.no, at.project, column(uses, func(u *kv.Use) string { return stored(u.Key) }),
-			column(uses, func(u *kv.Use) int64 { return u.UsedMS }), column(uses, func(u *kv.Use) int64 { return u.Uses }))
+			WHERE agent_no = $1 AND project = $2 AND kv.key = u.key`, at.no, at.project, pg.Column(uses, func(u *kv.Use) string { return pg.Stored(u.Key) }),
+			pg.Column(uses, func(u *kv.Use) int64 { return u.UsedMS }), pg.Column(uses, func(u *kv.Use) int64 { return u.Uses }))
 		return err
 	})
 }
@@ -376,7 +377,7 @@ func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) er
 func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 	for erased := 0; ; {
 		n := 0
-		err := s.transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
+		err := s.db.Transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE (agent_no, project, key) IN
 					(SELECT agent_no, project, key FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING agent_no, project, size),
 				counted AS (UPDATE kv_count c SET n = c.n - g.n, size = c.size - g.size
@@ -388,7 +389,7 @@ func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 			return erased, err
 		}
 		if n < sliceRows {
-			return erased, s.transact(ctx, "forget empty spaces", func(ctx context.Context, tx pgx.Tx) error {
+			return erased, s.db.Transact(ctx, "forget empty spaces", func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "DELETE FROM kv_count WHERE n = 0")
 				return err
 			})

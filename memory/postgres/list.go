@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
 
 // agentList is the statement of a list, without what is selected.
@@ -37,23 +38,23 @@ func newAgentList(q *memory.AgentQuery) *agentList {
 	tags := q.Tags()
 	if len(tags) > 0 {
 		l.from, l.start, l.no = "agent_tag g JOIN agent a ON a.no = g.agent_no", "g.start_ms", "g.agent_no"
-		l.and("g.project = $%d AND g.name = $%d AND g.value = ANY ($%d)", stored(q.Project), stored(tags[0].Name), storedAll(tags[0].Values))
+		l.and("g.project = $%d AND g.name = $%d AND g.value = ANY ($%d)", pg.Stored(q.Project), pg.Stored(tags[0].Name), pg.StoredAll(tags[0].Values))
 		for _, tag := range tags[1:] {
 			l.and("EXISTS (SELECT 1 FROM agent_tag x WHERE x.project = g.project AND x.name = $%d AND x.value = ANY ($%d) AND x.start_ms = g.start_ms AND x.agent_no = g.agent_no)",
-				stored(tag.Name), storedAll(tag.Values))
+				pg.Stored(tag.Name), pg.StoredAll(tag.Values))
 		}
 		if len(q.Statuses) > 0 {
-			l.and("a.status = ANY ($%d)", column(l.statuses, func(st *memory.Status) int64 { return int64(*st) }))
+			l.and("a.status = ANY ($%d)", pg.Column(l.statuses, func(st *memory.Status) int64 { return int64(*st) }))
 		}
 		l.statuses = nil
 	} else {
-		l.and("a.project = $%d", stored(q.Project))
+		l.and("a.project = $%d", pg.Stored(q.Project))
 	}
 	if q.Channel != "" {
-		l.and("a.channel = $%d", stored(q.Channel))
+		l.and("a.channel = $%d", pg.Stored(q.Channel))
 	}
 	if q.Name != "" {
-		l.and("a.name = $%d", stored(q.Name))
+		l.and("a.name = $%d", pg.Stored(q.Name))
 	}
 	if q.FromMS != 0 {
 		l.and(l.start+" >= $%d", q.FromMS)
@@ -86,10 +87,10 @@ func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64,
 	err := s.moment(ctx, "read tallies", func(tx pgx.Tx) error {
 		var start int64
 		var tally pgtype.DriverBytes
-		return each(ctx, tx, []any{&start, &tally}, func() error {
+		return pg.Each(ctx, tx, []any{&start, &tally}, func() error {
 			own = fn(start, tally)
 			return own
-		}, "SELECT a.start_ms, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.project = $1 AND a.start_ms BETWEEN $2 AND $3", stored(project), fromMS, toMS)
+		}, "SELECT a.start_ms, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.project = $1 AND a.start_ms BETWEEN $2 AND $3", pg.Stored(project), fromMS, toMS)
 	})
 	return cmp.Or(own, err)
 }
@@ -111,9 +112,9 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	list := fmt.Sprintf("SELECT %s, h.rev, h.next_seq, h.last_turn, h.tally FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
 		l.parts("a.*", fmt.Sprintf(" ORDER BY %s%s, %s%s LIMIT %d", l.start, order, l.no, order, limit+1)), order, order, limit+1)
 	listed := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
-	err = s.read(ctx, "list agents", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "list agents", func(ctx context.Context) error {
 		page = memory.AgentPage{}
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		return pgx.BeginTxFunc(ctx, s.db.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 			if !q.NoTotal {
 				n := 0
 				if err := tx.QueryRow(ctx, count, counted...).Scan(&n); err != nil {
@@ -121,7 +122,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 				}
 				page.Count(n)
 			}
-			page.Heads, err = collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
+			page.Heads, err = pg.Collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
 				var no int64
 				err = s.scanAgent(row, &h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{&h})
 				page.Places = append(page.Places, memory.AgentPlace{StartMS: h.Agent.StartMS, No: no})

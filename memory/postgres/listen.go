@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
 
 // Questions and answers between replicas are rows of a table, and NOTIFY announces each of them:
@@ -77,7 +77,7 @@ func (s *Store) notify(ctx context.Context, kind, body string) error {
 	err := s.loose(ctx, func(b *pgx.Batch) {
 		b.Queue("SELECT pg_notify($1, $2)", s.notices.channel, kind+" "+s.replica+" "+body)
 	})
-	if refused(err) {
+	if pg.Refused(err) {
 		s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
 		return nil
 	}
@@ -87,10 +87,10 @@ func (s *Store) notify(ctx context.Context, kind, body string) error {
 // withNotice runs statements of which one notifies another replica. If the database supports no
 // notifications, or their queue is full, it runs them without that one.
 func (s *Store) withNotice(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
-	return s.read(ctx, what, func(ctx context.Context) error {
+	return s.db.Read(ctx, what, func(ctx context.Context) error {
 		tell := !s.notices.refused()
 		err := s.loose(ctx, func(b *pgx.Batch) { queue(b, tell) })
-		if tell && refused(err) {
+		if tell && pg.Refused(err) {
 			s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
 			err = s.loose(ctx, func(b *pgx.Batch) { queue(b, false) })
 		}
@@ -101,14 +101,8 @@ func (s *Store) withNotice(ctx context.Context, what string, queue func(b *pgx.B
 // listens reports whether the store may listen. Without prepared statements it assumes a pooler
 // that shares sessions between clients, where another client would receive the notifications.
 func (s *Store) listens() bool {
-	mode := s.pool.Config().ConnConfig.DefaultQueryExecMode
+	mode := s.db.Pool.Config().ConnConfig.DefaultQueryExecMode
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
-}
-
-// refused reports whether the database is available but rejected the statement.
-func refused(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !broken(err) && !lockedOut(err) && !strings.HasPrefix(e.Code, "40")
 }
 
 // listen receives the notifications of replicas until ctx is done.
@@ -130,9 +124,9 @@ func (s *Store) listen(ctx context.Context) {
 // listenOnce listens on one connection until it breaks or the echoes stop. It reports whether to
 // try again soon: it has received an echo, or it could not connect.
 func (s *Store) listenOnce(ctx context.Context) (echoed bool) {
-	dial, cancel := context.WithTimeout(ctx, s.timeout)
+	dial, cancel := context.WithTimeout(ctx, s.db.Timeout)
 	defer cancel()
-	config := s.pool.Config().ConnConfig
+	config := s.db.Pool.Config().ConnConfig
 	var notes []*pgconn.Notification
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { notes = append(notes, n) }
 	conn, err := pgx.ConnectConfig(dial, config)
@@ -145,7 +139,7 @@ func (s *Store) listenOnce(ctx context.Context) (echoed bool) {
 		_ = conn.Close(ctx)
 	}()
 	if _, err = conn.Exec(dial, "LISTEN "+pgx.Identifier{s.notices.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return !refused(err)
+		return !pg.Refused(err)
 	}
 	for {
 		wait, cancel := context.WithTimeout(ctx, silentAfter)

@@ -7,22 +7,26 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
+
+// key names an agent.
+type key struct{ project, id string }
 
 // Load implements memory.Store. Loads that come together share round trips.
 func (s *Store) Load(ctx context.Context, project, id string, n int, known memory.Version) (st memory.Stored, err error) {
 	unchanged := false
-	err = s.read(ctx, "read agent", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "read agent", func(ctx context.Context) error {
 		if known.No != 0 {
 			ver, endpoints, err := s.ver(ctx, known.No)
 			if err == nil {
-				err = s.freshEndpoints(ctx, s.pool, endpoints)
+				err = s.freshEndpoints(ctx, s.db.Pool, endpoints)
 			}
 			if unchanged = err == nil && ver == known.Ver; err != nil || unchanged {
 				return err
 			}
 		}
-		l, err := s.loads.do(ctx, s.timeout, load{k: key{project, id}, n: max(n, 1)})
+		l, err := s.loads.Do(ctx, s.db.Timeout, load{k: key{project, id}, n: max(n, 1)})
 		switch {
 		case err != nil:
 			return err
@@ -32,7 +36,7 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, known memor
 		if st = l.stored; n <= 0 {
 			st.Tail = nil
 		}
-		return s.freshEndpoints(ctx, s.pool, l.endpoints)
+		return s.freshEndpoints(ctx, s.db.Pool, l.endpoints)
 	})
 	if unchanged && err == nil {
 		err = memory.ErrUnchanged
@@ -50,22 +54,22 @@ type version struct {
 // ver returns the ver of an agent's row and the number of endpoints' changes, as of a moment after
 // the call began.
 func (s *Store) ver(ctx context.Context, no int64) (ver, endpoints int64, err error) {
-	v, err := s.versions.do(ctx, s.timeout, version{no: no})
+	v, err := s.versions.Do(ctx, s.db.Timeout, version{no: no})
 	return v.ver, v.endpoints, err
 }
 
 // askVersions reads the versions of agents.
-func (s *Store) askVersions(ctx context.Context, list []*question[version]) {
+func (s *Store) askVersions(ctx context.Context, list []*pg.Question[version]) {
 	nos := make([]int64, len(list))
 	for i, q := range list {
-		nos[i] = q.about.no
+		nos[i] = q.About.no
 	}
 	vers := make(map[int64]int64, len(nos))
 	var endpoints, no, ver int64
-	err := each(ctx, s.pool, []any{&endpoints, &no, &ver}, func() error { vers[no] = ver; return nil },
+	err := pg.Each(ctx, s.db.Pool, []any{&endpoints, &no, &ver}, func() error { vers[no] = ver; return nil },
 		`SELECT (SELECT n FROM counter WHERE key = 'endpoints'), u.no, coalesce(h.ver, -1) FROM unnest($1::bigint[]) u (no) LEFT JOIN agent_head h ON h.agent_no = u.no`, nos)
 	for _, q := range list {
-		q.about.ver, q.about.endpoints, q.err = vers[q.about.no], endpoints, err
+		q.About.ver, q.About.endpoints, q.Err = vers[q.About.no], endpoints, err
 	}
 }
 
@@ -87,10 +91,10 @@ const (
 )
 
 // askLoads reads agents as of one moment, in one round trip.
-func (s *Store) askLoads(ctx context.Context, list []*question[load]) {
+func (s *Store) askLoads(ctx context.Context, list []*pg.Question[load]) {
 	projects, ids, most := make([]string, len(list)), make([]string, len(list)), make([]int64, len(list))
 	for i, q := range list {
-		projects[i], ids[i], most[i] = stored(q.about.k.project), stored(q.about.k.id), int64(q.about.n)
+		projects[i], ids[i], most[i] = pg.Stored(q.About.k.project), pg.Stored(q.About.k.id), int64(q.About.n)
 	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -106,7 +110,7 @@ func (s *Store) askLoads(ctx context.Context, list []*question[load]) {
 				return err
 			}
 			q := list[at-1]
-			q.about.stored, q.about.endpoints, q.err = st, endpoints, err
+			q.About.stored, q.About.endpoints, q.Err = st, endpoints, err
 		}
 		return rows.Err()
 	})
@@ -119,23 +123,23 @@ func (s *Store) askLoads(ctx context.Context, list []*question[load]) {
 			}
 			q := list[at-1]
 			if err != nil {
-				q.err = err
+				q.Err = err
 			}
-			st := &q.about.stored
+			st := &q.About.stored
 			st.Tail = append(st.Tail, m)
 			st.Head.Last = m
 		}
 		return rows.Err()
 	})
 	b.Queue("COMMIT")
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.db.Pool.Acquire(ctx)
 	if err == nil {
 		err = conn.SendBatch(ctx, b).Close()
 		conn.Release() // which drops a connection whose transaction is still open
 	}
 	if err != nil {
 		for _, q := range list {
-			q.err = err
+			q.Err = err
 		}
 	}
 }
@@ -145,7 +149,7 @@ func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]me
 	sql, args := "SELECT "+messageColumns+" FROM message m WHERE m.agent_no = $1", []any{no}
 	switch {
 	case len(q.IDs) > 0:
-		sql, args = sql+" AND m.client_id = ANY($2)", append(args, storedAll(q.IDs))
+		sql, args = sql+" AND m.client_id = ANY($2)", append(args, pg.StoredAll(q.IDs))
 	case q.Turn != nil:
 		sql, args = sql+" AND m.turn = $2", append(args, *q.Turn)
 	default:
@@ -156,5 +160,5 @@ func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]me
 	}
 	args = append(args, max(q.Limit, 1))
 	sql += fmt.Sprintf(" ORDER BY m.seq LIMIT $%d", len(args))
-	return readAll(ctx, s, "read messages", func(row pgx.CollectableRow) (memory.Message, error) { return scanMessage(row) }, sql, args...)
+	return pg.ReadAll(ctx, s.db, "read messages", func(row pgx.CollectableRow) (memory.Message, error) { return scanMessage(row) }, sql, args...)
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // Events implements webhook.Log.
 func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.EventPage, err error) {
-	err = s.read(ctx, "list events", func(ctx context.Context) (err error) {
-		page, err = tables.Events(s.reader(ctx), q)
+	err = s.db.Read(ctx, "list events", func(ctx context.Context) (err error) {
+		page, err = tables.Events(pg.NewStatements(ctx, s.db.Pool), q)
 		return err
 	})
 	return page, err
@@ -26,8 +27,8 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 
 // Event implements webhook.Log.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
-	err = s.read(ctx, "read event", func(ctx context.Context) (err error) {
-		m, err = tables.Event(s.reader(ctx), project, id)
+	err = s.db.Read(ctx, "read event", func(ctx context.Context) (err error) {
+		m, err = tables.Event(pg.NewStatements(ctx, s.db.Pool), project, id)
 		return err
 	})
 	return m, err
@@ -50,7 +51,7 @@ func scanRecord(row pgx.CollectableRow) (r deliveryRow, err error) {
 	var state int16
 	err = row.Scan(&r.ID, &r.EventID, &r.Type, &r.Project, &r.AgentID, &r.EndpointID, &state, &r.Claimed, &r.Attempt, &r.EventMS, &r.CreatedMS, &r.DueMS, &r.DoneMS,
 		&r.Reason, &r.ReplayOf, &r.Size, &r.endpoint, &r.live)
-	show(&r.EventID, &r.Project, &r.AgentID, &r.EndpointID, &r.Reason)
+	pg.Show(&r.EventID, &r.Project, &r.AgentID, &r.EndpointID, &r.Reason)
 	if r.State = stateName(state); r.State != webhook.Pending {
 		r.DueMS = 0
 	}
@@ -58,14 +59,14 @@ func scanRecord(row pgx.CollectableRow) (r deliveryRow, err error) {
 }
 
 // records reads deliveries; sql is what follows recordSQL.
-func records(ctx context.Context, q querier, rest string, args ...any) ([]deliveryRow, error) {
-	return collect(ctx, q, scanRecord, recordSQL+rest, args...)
+func records(ctx context.Context, q pg.Querier, rest string, args ...any) ([]deliveryRow, error) {
+	return pg.Collect(ctx, q, scanRecord, recordSQL+rest, args...)
 }
 
 // newest reads the newest deliveries that a filter selects, at most limit of those before a place
 // and with IDs up to upto. Each state, and each row of an endpoint, is read by its own range of an
 // index: a filter that leaves most of them out does not pass over the others.
-func newest(ctx context.Context, q querier, f webhook.DeliveryQuery, at webhook.Cursor, upto int64, limit int) ([]deliveryRow, error) {
+func newest(ctx context.Context, q pg.Querier, f webhook.DeliveryQuery, at webhook.Cursor, upto int64, limit int) ([]deliveryRow, error) {
 	states, err := statesOf(f)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func newest(ctx context.Context, q querier, f webhook.DeliveryQuery, at webhook.
 		return nil, err
 	}
 	from, to := tables.Span(f.FromMS, f.ToMS, at)
-	args := []any{stored(f.Project), from, to, states, at.MS, at.ID, upto}
+	args := []any{pg.Stored(f.Project), from, to, states, at.MS, at.ID, upto}
 	ranges, order := "unnest($4::smallint[]) s (state)", "d.created_ms DESC, d.id DESC"
 	conds := []string{"d.project = $1", "d.created_ms >= $2", "d.created_ms < $3", "d.state = s.state", "(d.created_ms, d.id) < ($5, $6)", "d.id <= $7"}
 	arg := func(v any) string {
@@ -82,15 +83,15 @@ func newest(ctx context.Context, q querier, f webhook.DeliveryQuery, at webhook.
 		return "$" + strconv.Itoa(len(args))
 	}
 	if f.Endpoint != "" {
-		id := arg(stored(f.Endpoint))
+		id := arg(pg.Stored(f.Endpoint))
 		ranges += ", (SELECT no FROM endpoint WHERE id = " + id + " OR gone_id = " + id + ") p"
 		conds = append(conds, "d.endpoint_no = p.no")
 	}
 	if f.EventID != "" {
-		conds = append(conds, "e.id = "+arg(stored(f.EventID)))
+		conds = append(conds, "e.id = "+arg(pg.Stored(f.EventID)))
 	}
 	if f.AgentID != "" {
-		id := arg(stored(f.AgentID))
+		id := arg(pg.Stored(f.AgentID))
 		conds = append(conds, "e.agent_id = "+id, "e.agent_no = ANY(ARRAY(SELECT no FROM agent WHERE project = $1 AND id = "+id+"))")
 	}
 	if len(f.Types) > 0 {
@@ -124,21 +125,21 @@ func statesOf(f webhook.DeliveryQuery) (out []int16, err error) {
 }
 
 func typesOf(f webhook.DeliveryQuery) []int32 {
-	return column(f.Types, func(t *int) int32 { return int32(*t) })
+	return pg.Column(f.Types, func(t *int) int32 { return int32(*t) })
 }
 
 // anyEvents reports whether there are events of the event ID, the agent and the types of a filter,
 // each for itself. If there are none, no delivery can match.
-func anyEvents(ctx context.Context, q querier, f webhook.DeliveryQuery) (any bool, err error) {
+func anyEvents(ctx context.Context, q pg.Querier, f webhook.DeliveryQuery) (any bool, err error) {
 	if f.EventID == "" && f.AgentID == "" && len(f.Types) == 0 {
 		return true, nil
 	}
 	// The maximum of an index is read from its end, whatever the planner thinks of the number of
 	// rows.
-	list, err := collect(ctx, q, pgx.RowTo[bool], `SELECT ($2 = '' OR EXISTS (SELECT 1 FROM event WHERE id = $2))
+	list, err := pg.Collect(ctx, q, pgx.RowTo[bool], `SELECT ($2 = '' OR EXISTS (SELECT 1 FROM event WHERE id = $2))
 		AND ($3 = '' OR EXISTS (SELECT 1 FROM agent a WHERE a.project = $1 AND a.id = $3 AND (SELECT max(agent_no) FROM event WHERE agent_no = a.no) IS NOT NULL))
 		AND (cardinality($4::int[]) = 0 OR EXISTS (SELECT 1 FROM unnest($4::int[]) t (type) WHERE (SELECT max(no) FROM event WHERE project = $1 AND type = t.type) IS NOT NULL))`,
-		stored(f.Project), stored(f.EventID), stored(f.AgentID), typesOf(f))
+		pg.Stored(f.Project), pg.Stored(f.EventID), pg.Stored(f.AgentID), typesOf(f))
 	return err == nil && list[0], err
 }
 
@@ -149,9 +150,9 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 		return page, err
 	}
 	limit := min(max(q.Limit, 1), webhook.MaxPage)
-	err = s.read(ctx, "list deliveries", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "list deliveries", func(ctx context.Context) error {
 		page = webhook.DeliveryPage{}
-		list, err := newest(ctx, s.pool, q, at, math.MaxInt64, limit+1)
+		list, err := newest(ctx, s.db.Pool, q, at, math.MaxInt64, limit+1)
 		if err != nil {
 			return err
 		}
@@ -159,7 +160,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 			list = list[:limit]
 			page.Next = list[limit-1].place().String()
 		}
-		if err := lastTries(ctx, s.pool, list); err != nil {
+		if err := lastTries(ctx, s.db.Pool, list); err != nil {
 			return err
 		}
 		for _, r := range list {
@@ -171,7 +172,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 }
 
 // lastTries adds the results of the last attempts.
-func lastTries(ctx context.Context, q querier, list []deliveryRow) error {
+func lastTries(ctx context.Context, q pg.Querier, list []deliveryRow) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -183,8 +184,8 @@ func lastTries(ctx context.Context, q querier, list []deliveryRow) error {
 	var id int64
 	var status int
 	var class string
-	err := each(ctx, q, []any{&id, &status, &class}, func() error {
-		list[at[id]].LastStatus, list[at[id]].LastClass = status, shown(class)
+	err := pg.Each(ctx, q, []any{&id, &status, &class}, func() error {
+		list[at[id]].LastStatus, list[at[id]].LastClass = status, pg.Shown(class)
 		return nil
 	}, `SELECT DISTINCT ON (delivery_id) delivery_id, status, error_class FROM attempt WHERE delivery_id = ANY($1)
 		ORDER BY delivery_id, n DESC, fence DESC`, ids)
@@ -192,8 +193,8 @@ func lastTries(ctx context.Context, q querier, list []deliveryRow) error {
 }
 
 // readDelivery reads one delivery of a project.
-func readDelivery(ctx context.Context, q querier, project string, id int64) (deliveryRow, error) {
-	list, err := records(ctx, q, "WHERE d.id = $1 AND d.project = $2", id, stored(project))
+func readDelivery(ctx context.Context, q pg.Querier, project string, id int64) (deliveryRow, error) {
+	list, err := records(ctx, q, "WHERE d.id = $1 AND d.project = $2", id, pg.Stored(project))
 	if err != nil {
 		return deliveryRow{}, err
 	}
@@ -205,13 +206,13 @@ func readDelivery(ctx context.Context, q querier, project string, id int64) (del
 
 // Delivery implements webhook.Log.
 func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webhook.Record, tries []webhook.Attempt, err error) {
-	err = s.read(ctx, "read delivery", func(ctx context.Context) error {
-		row, err := readDelivery(ctx, s.pool, project, id)
+	err = s.db.Read(ctx, "read delivery", func(ctx context.Context) error {
+		row, err := readDelivery(ctx, s.db.Pool, project, id)
 		if err != nil {
 			return err
 		}
 		r = row.Record
-		tries, err = tables.Attempts(s.reader(ctx), id)
+		tries, err = tables.Attempts(pg.NewStatements(ctx, s.db.Pool), id)
 		return err
 	})
 	return r, tries, err
@@ -219,9 +220,9 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webho
 
 // Cancel implements webhook.Log.
 func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (out webhook.Record, err error) {
-	err = s.transact(ctx, "cancel delivery", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "cancel delivery", func(ctx context.Context, tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, "UPDATE delivery SET state = 3, due_ms = 0, claimed = false, reason = $3, done_ms = $4 WHERE id = $1 AND project = $2 AND state = 0",
-			id, stored(project), webhook.CanceledReason, max(nowMS, 1))
+			id, pg.Stored(project), webhook.CanceledReason, max(nowMS, 1))
 		if err != nil {
 			return err
 		}
@@ -240,7 +241,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (ou
 
 // Send implements webhook.Log.
 func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (out webhook.Record, err error) {
-	err = s.transact(ctx, "send event", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "send event", func(ctx context.Context, tx pgx.Tx) error {
 		no, e, err := s.lockEndpoint(ctx, tx, m.Project, endpointID)
 		switch {
 		case err != nil:
@@ -255,7 +256,7 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (o
 		out, err = sent(ctx, tx, &o)
 		return err
 	})
-	if violated(err) != "" {
+	if pg.Violated(err) != "" {
 		err = fault.New(fault.Conflict, "there is an event %q already", m.ID)
 	}
 	if err == nil {

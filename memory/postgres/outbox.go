@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -46,44 +47,35 @@ func (o *outbox) event(agentNo int64, m webhook.Event, to []int64) {
 	}
 }
 
-// column returns one value of each row.
-func column[R, T any](rows []R, value func(*R) T) []T {
-	out := make([]T, len(rows))
-	for i := range rows {
-		out[i] = value(&rows[i])
-	}
-	return out
-}
-
 // write adds the parts that store the events of agents and their deliveries. A test goes first, as
 // long as few tests wait for its endpoint.
-func (o *outbox) write(st *statement) {
+func (o *outbox) write(st *pg.Parts) {
 	if o.empty() {
 		return
 	}
-	ids := column(o.deliveries, func(d *outboxDelivery) string { return stored(d.event) })
+	ids := pg.Column(o.deliveries, func(d *outboxDelivery) string { return pg.Stored(d.event) })
 	if e := o.events; len(e) > 0 {
-		st.with("events", `INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body)
+		st.With("events", `INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body)
 			SELECT u.id, u.agent_no, u.agent_id, u.project, u.type, u.created_ms, u.body
 			FROM unnest(?::text[], ?::bigint[], ?::text[], ?::text[], ?::int[], ?::bigint[], ?::bytea[]) WITH ORDINALITY
 				u (id, agent_no, agent_id, project, type, created_ms, body, ord) WHERE u.`+found+` ORDER BY u.ord RETURNING no, id, type`,
-			column(e, func(e *outboxEvent) string { return stored(e.ID) }), column(e, func(e *outboxEvent) int64 { return e.agentNo }),
-			column(e, func(e *outboxEvent) string { return stored(e.AgentID) }), column(e, func(e *outboxEvent) string { return stored(e.Project) }),
-			column(e, func(e *outboxEvent) int32 { return int32(e.Type) }), column(e, func(e *outboxEvent) int64 { return e.CreatedMS }),
-			column(e, func(e *outboxEvent) []byte { return e.Body }))
+			pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.ID) }), pg.Column(e, func(e *outboxEvent) int64 { return e.agentNo }),
+			pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.AgentID) }), pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.Project) }),
+			pg.Column(e, func(e *outboxEvent) int32 { return int32(e.Type) }), pg.Column(e, func(e *outboxEvent) int64 { return e.CreatedMS }),
+			pg.Column(e, func(e *outboxEvent) []byte { return e.Body }))
 	} else {
-		st.with("events", "SELECT no, id, type FROM event WHERE id = ANY(?::text[])", ids)
+		st.With("events", "SELECT no, id, type FROM event WHERE id = ANY(?::text[])", ids)
 	}
 	d := o.deliveries
-	st.with("deliveries", `INSERT INTO delivery (event_no, endpoint_no, project, state, attempt, retry, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms,
+	st.With("deliveries", `INSERT INTO delivery (event_no, endpoint_no, project, state, attempt, retry, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms,
 			urgent, replay_of, replay_no)
 		SELECT e.no, u.endpoint_no, u.project, 0, 0, false, u.due_ms, 0, false, '', u.created_ms, 0, u.due_ms,
 			e.type = ? AND u.replay_of = 0 AND (SELECT count(*) FROM delivery d WHERE d.endpoint_no = u.endpoint_no AND d.state = 0 AND d.urgent) < ?, u.replay_of, u.replay_no
 		FROM unnest(?::text[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) WITH ORDINALITY
 			u (event_id, endpoint_no, project, due_ms, created_ms, replay_of, replay_no, ord) JOIN events e ON e.id = u.event_id ORDER BY u.ord`,
-		event.Test, webhook.MaxUrgent, ids, column(d, func(d *outboxDelivery) int64 { return d.endpoint }), column(d, func(d *outboxDelivery) string { return stored(d.project) }),
-		column(d, func(d *outboxDelivery) int64 { return d.due }), column(d, func(d *outboxDelivery) int64 { return d.made }),
-		column(d, func(d *outboxDelivery) int64 { return d.replayOf }), column(d, func(d *outboxDelivery) int64 { return d.replayNo }))
+		event.Test, webhook.MaxUrgent, ids, pg.Column(d, func(d *outboxDelivery) int64 { return d.endpoint }), pg.Column(d, func(d *outboxDelivery) string { return pg.Stored(d.project) }),
+		pg.Column(d, func(d *outboxDelivery) int64 { return d.due }), pg.Column(d, func(d *outboxDelivery) int64 { return d.made }),
+		pg.Column(d, func(d *outboxDelivery) int64 { return d.replayOf }), pg.Column(d, func(d *outboxDelivery) int64 { return d.replayNo }))
 }
 
 // queue queues a statement of its own.
@@ -91,10 +83,10 @@ func (o *outbox) queue(b *pgx.Batch) {
 	if o.empty() {
 		return
 	}
-	st := &statement{}
-	st.with("head", "SELECT * FROM unnest(?::bigint[]) u (agent_no)", column(o.events, func(e *outboxEvent) int64 { return e.agentNo }))
+	st := &pg.Parts{}
+	st.With("head", "SELECT * FROM unnest(?::bigint[]) u (agent_no)", pg.Column(o.events, func(e *outboxEvent) int64 { return e.agentNo }))
 	o.write(st)
-	st.queue(b)
+	st.Queue(b)
 }
 
 // outboxOf returns what a change's events write: a delivery for each of the project's endpoints

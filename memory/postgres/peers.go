@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
 
 // Replicas communicate through tables, which they poll. NOTIFY inside a write would halve the write
@@ -41,7 +42,7 @@ func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
 	b.Queue("SET LOCAL synchronous_commit = off")
 	queue(b)
 	b.Queue("COMMIT")
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.db.Pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
 
 // Beat implements memory.Peers.
 func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err error) {
-	err = s.read(ctx, "tell other servers", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "tell other servers", func(ctx context.Context) error {
 		return s.loose(ctx, func(b *pgx.Batch) {
 			b.Queue("INSERT INTO replica (id, seen_ms) VALUES ($1, "+nowMS+") ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms", s.replica)
 			if len(seen) > 0 {
@@ -63,8 +64,8 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 					SELECT a.no, u.asked, u.spoken FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) u (project, id, asked, spoken)
 						JOIN agent a ON a.project = u.project AND a.id = u.id AND a.status NOT IN (4, 6) ORDER BY a.no
 					ON CONFLICT (agent_no) DO UPDATE SET asked_ms = greatest(s.asked_ms, excluded.asked_ms), spoken_ms = greatest(s.spoken_ms, excluded.spoken_ms)`,
-					column(seen, func(v *memory.Seen) string { return stored(v.Project) }), column(seen, func(v *memory.Seen) string { return stored(v.ID) }),
-					column(seen, func(v *memory.Seen) int64 { return v.AskedMS }), column(seen, func(v *memory.Seen) int64 { return v.SpokenMS }))
+					pg.Column(seen, func(v *memory.Seen) string { return pg.Stored(v.Project) }), pg.Column(seen, func(v *memory.Seen) string { return pg.Stored(v.ID) }),
+					pg.Column(seen, func(v *memory.Seen) int64 { return v.AskedMS }), pg.Column(seen, func(v *memory.Seen) int64 { return v.SpokenMS }))
 			}
 			b.Queue("SELECT EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > "+nowMS+" - $2)", s.replica, presence.Milliseconds()).
 				QueryRow(func(row pgx.Row) error { return row.Scan(&others) })
@@ -84,10 +85,10 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 // Seen implements memory.Peers.
 func (s *Store) Seen(ctx context.Context, project, id string) (seen memory.Seen, err error) {
 	seen.Project, seen.ID = project, id
-	err = s.read(ctx, "read what other servers have seen", func(ctx context.Context) error {
-		err := s.pool.QueryRow(ctx, "SELECT s.asked_ms, s.spoken_ms FROM agent_seen s JOIN agent a ON a.no = s.agent_no WHERE a.project = $1 AND a.id = $2", stored(project), stored(id)).
+	err = s.db.Read(ctx, "read what other servers have seen", func(ctx context.Context) error {
+		err := s.db.Pool.QueryRow(ctx, "SELECT s.asked_ms, s.spoken_ms FROM agent_seen s JOIN agent a ON a.no = s.agent_no WHERE a.project = $1 AND a.id = $2", pg.Stored(project), pg.Stored(id)).
 			Scan(&seen.AskedMS, &seen.SpokenMS)
-		if noRows(err) {
+		if pg.NoRows(err) {
 			return nil
 		}
 		return err
@@ -103,12 +104,12 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 // Lease implements memory.Peers.
 func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work, lease time.Duration) (giveBack func(), ok bool, err error) {
 	var no, fence int64
-	err = s.transact(ctx, "lease an agent", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "lease an agent", func(ctx context.Context, tx pgx.Tx) error {
 		ok = false
 		err := tx.QueryRow(ctx, `INSERT INTO agent_lease AS l (agent_no, what, until_ms, fence) SELECT no, $4, `+nowMS+` + $3, 1 FROM agent WHERE project = $1 AND id = $2
 			ON CONFLICT (agent_no, what) DO UPDATE SET until_ms = excluded.until_ms, fence = l.fence + 1 WHERE l.until_ms <= `+nowMS+` RETURNING agent_no, fence`,
-			stored(project), stored(id), lease.Milliseconds(), string(what)).Scan(&no, &fence)
-		if noRows(err) {
+			pg.Stored(project), pg.Stored(id), lease.Milliseconds(), string(what)).Scan(&no, &fence)
+		if pg.NoRows(err) {
 			return nil
 		}
 		ok = err == nil
@@ -118,11 +119,11 @@ func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work,
 		return nil, false, err
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.db.Timeout)
 		defer cancel()
 		// If this fails, the lease expires. If another replica has taken the lease over, its fence
 		// differs.
-		_, _ = s.pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND what = $3 AND fence = $2", no, fence, string(what))
+		_, _ = s.db.Pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND what = $3 AND fence = $2", no, fence, string(what))
 	}, true, nil
 }
 
@@ -152,8 +153,8 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 			}
 		}
 		looked = time.Now()
-		err := s.read(ctx, "wait for other servers", func(ctx context.Context) error {
-			return s.pool.QueryRow(ctx, "SELECT taken, done, foreign_text, phase, turns FROM question WHERE no = $1", *no).Scan(&taken, &done, &r.Foreign, &r.Phase, &r.Turns)
+		err := s.db.Read(ctx, "wait for other servers", func(ctx context.Context) error {
+			return s.db.Pool.QueryRow(ctx, "SELECT taken, done, foreign_text, phase, turns FROM question WHERE no = $1", *no).Scan(&taken, &done, &r.Foreign, &r.Phase, &r.Turns)
 		})
 		if err != nil {
 			return r, err
@@ -166,12 +167,12 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err error) {
 	var heard *string
 	if q.Heard != nil {
-		text := stored(*q.Heard)
+		text := pg.Stored(*q.Heard)
 		heard = &text
 	}
 	err = s.withNotice(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
 		no = nil
-		args := []any{s.replica, stored(q.Project), stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
+		args := []any{s.replica, pg.Stored(q.Project), pg.Stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
 		told := "''"
 		if tell {
 			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no)::text"
@@ -181,7 +182,7 @@ func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err erro
 			SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $8) RETURNING no)
 			SELECT no, `+told+` FROM q`, args...).QueryRow(func(row pgx.Row) error {
 			var none string
-			if err := row.Scan(&no, &none); !noRows(err) {
+			if err := row.Scan(&no, &none); !pg.NoRows(err) {
 				return err
 			}
 			return nil
@@ -197,11 +198,11 @@ func (s *Store) Asked(ctx context.Context) ([]memory.Question, error) {
 
 // questions reads questions of other replicas. $2 in where is arg.
 func (s *Store) questions(ctx context.Context, where string, arg any) ([]memory.Question, error) {
-	return readAll(ctx, s, "look for questions", func(row pgx.CollectableRow) (q memory.Question, err error) {
+	return pg.ReadAll(ctx, s.db, "look for questions", func(row pgx.CollectableRow) (q memory.Question, err error) {
 		err = row.Scan(&q.No, &q.AtMS, &q.From, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
-		show(&q.Project, &q.ID)
+		pg.Show(&q.Project, &q.ID)
 		if q.Heard != nil {
-			show(q.Heard)
+			pg.Show(q.Heard)
 		}
 		return q, err
 	}, "SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE sender <> $1 AND "+where+" ORDER BY no LIMIT 1000", s.replica, arg)
@@ -230,6 +231,6 @@ func (s *Store) answer(ctx context.Context, what string, q memory.Question, sql 
 
 // Revisions implements memory.Peers.
 func (s *Store) Revisions(ctx context.Context, projects, ids []string) ([]int64, error) {
-	return readAll(ctx, s, "read revisions", pgx.RowTo[int64], `SELECT coalesce(h.rev, -1) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (project, id, ord)
-		LEFT JOIN agent a ON a.project = u.project AND a.id = u.id LEFT JOIN agent_head h ON h.agent_no = a.no ORDER BY u.ord`, storedAll(projects), storedAll(ids))
+	return pg.ReadAll(ctx, s.db, "read revisions", pgx.RowTo[int64], `SELECT coalesce(h.rev, -1) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (project, id, ord)
+		LEFT JOIN agent a ON a.project = u.project AND a.id = u.id LEFT JOIN agent_head h ON h.agent_no = a.no ORDER BY u.ord`, pg.StoredAll(projects), pg.StoredAll(ids))
 }

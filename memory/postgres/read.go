@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/tables"
 )
 
@@ -18,39 +19,6 @@ const (
 	headColumns    = "h.ver, h.rev, h.next_seq, h.last_turn, h.tally"
 )
 
-// querier is a connection or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// collect runs a query and reads all of its rows.
-func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scan)
-}
-
-// readAll is collect for a call that only reads.
-func readAll[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (list []T, err error) {
-	err = s.read(ctx, what, func(ctx context.Context) (err error) {
-		list, err = collect(ctx, s.pool, scan, sql, args...)
-		return err
-	})
-	return list, err
-}
-
-// each runs a query, and calls fn after each of its rows was read into the variables.
-func each(ctx context.Context, q querier, into []any, fn func() error, sql string, args ...any) error {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return err
-	}
-	_, err = pgx.ForEachRow(rows, into, fn)
-	return err
-}
-
 // scanAgent reads agentColumns, and further columns after them into more.
 func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, more ...any) error {
 	var sealed []byte
@@ -58,7 +26,7 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 	if err := row.Scan(into...); err != nil {
 		return err
 	}
-	show(&a.Project, &a.ID, &a.Name, &a.Message, &a.JoinKey, &a.JoinHash)
+	pg.Show(&a.Project, &a.ID, &a.Name, &a.Message, &a.JoinKey, &a.JoinHash)
 	plain, err := s.sealer.Open(sealed, tables.AgentOwner(a.Project, a.ID))
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.ID, err)
@@ -91,7 +59,7 @@ func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) 
 		return m, err
 	}
 	if id != nil {
-		m.ID = shown(*id)
+		m.ID = pg.Shown(*id)
 	}
 	err := codec.DecodeMessage(text, &m)
 	return m, err
@@ -107,14 +75,14 @@ func (s *Store) Find(ctx context.Context, project string, by memory.Lookup) (id 
 			ORDER BY stop_ms DESC, no DESC LIMIT 1`, by.Ended
 		missing = fault.New(fault.NotFound, "no agent of the name %q has ended", by.Ended)
 	}
-	err = s.read(ctx, what, func(ctx context.Context) error {
-		err := s.pool.QueryRow(ctx, sql, stored(project), stored(arg)).Scan(&id)
-		if noRows(err) {
+	err = s.db.Read(ctx, what, func(ctx context.Context) error {
+		err := s.db.Pool.QueryRow(ctx, sql, pg.Stored(project), pg.Stored(arg)).Scan(&id)
+		if pg.NoRows(err) {
 			return missing
 		}
 		return err
 	})
-	return shown(id), err
+	return pg.Shown(id), err
 }
 
 // livePage is how many live agents are read at once.
@@ -147,12 +115,12 @@ func (s *Store) liveSince(ctx context.Context, after int64, each func(memory.Hea
 
 // livePage reads one page of live agents; last is 0 if there are none.
 func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head, last int64, err error) {
-	err = s.read(ctx, "read live agents", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "read live agents", func(ctx context.Context) error {
 		heads, last = nil, 0
-		var list []*question[load]
+		var list []*pg.Question[load]
 		var k key
-		err := each(ctx, s.pool, []any{&last, &k.project, &k.id}, func() error {
-			list = append(list, &question[load]{about: load{k: key{shown(k.project), shown(k.id)}, n: 1}})
+		err := pg.Each(ctx, s.db.Pool, []any{&last, &k.project, &k.id}, func() error {
+			list = append(list, &pg.Question[load]{About: load{k: key{pg.Shown(k.project), pg.Shown(k.id)}, n: 1}})
 			return nil
 		}, "SELECT no, project, id FROM agent WHERE no > $1 AND status NOT IN (4, 6) ORDER BY no LIMIT $2", after, livePage)
 		if err != nil || len(list) == 0 {
@@ -160,11 +128,11 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 		}
 		s.askLoads(ctx, list)
 		for _, q := range list {
-			if q.err != nil {
-				return q.err
+			if q.Err != nil {
+				return q.Err
 			}
 			// It may have ended meanwhile.
-			if st := &q.about.stored; st.No != 0 && !st.Head.Agent.Status.Ended() {
+			if st := &q.About.stored; st.No != 0 && !st.Head.Agent.Status.Ended() {
 				heads = append(heads, st.Head)
 			}
 		}
@@ -175,9 +143,9 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 
 // Usage returns what each project has stored.
 func (s *Store) Usage(ctx context.Context) ([]memory.Usage, error) {
-	return readAll(ctx, s, "count what projects use", func(row pgx.CollectableRow) (u memory.Usage, err error) {
+	return pg.ReadAll(ctx, s.db, "count what projects use", func(row pgx.CollectableRow) (u memory.Usage, err error) {
 		err = row.Scan(&u.Project, &u.Agents, &u.Messages, &u.Bytes)
-		show(&u.Project)
+		pg.Show(&u.Project)
 		return u, err
 	}, `SELECT project, sum(live)::bigint, sum(messages)::bigint, sum(bytes)::bigint FROM (
 		SELECT a.project, count(*) FILTER (WHERE a.status NOT IN (4, 6)) AS live, sum(h.next_seq - 1) AS messages, sum(h.written) AS bytes
@@ -188,10 +156,10 @@ func (s *Store) Usage(ctx context.Context) ([]memory.Usage, error) {
 
 // Count implements memory.Store.
 func (s *Store) Count(ctx context.Context) (out [memory.Statuses]int, err error) {
-	err = s.read(ctx, "count agents", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "count agents", func(ctx context.Context) error {
 		out = [memory.Statuses]int{}
 		var st, n int
-		err = each(ctx, s.pool, []any{&st, &n}, func() error {
+		err = pg.Each(ctx, s.db.Pool, []any{&st, &n}, func() error {
 			if st >= 0 && st < len(out) {
 				out[st] = n
 			}

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
@@ -30,22 +30,22 @@ var (
 // used if the database is not encrypted.
 func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 	o = o.withDefaults()
-	c, err := poolConfig(o)
+	c, err := pg.Config(o.URL, o.Timeout)
 	if err != nil {
 		return nil, err
 	}
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	c.MaxConns = 2
-	s := &Store{timeout: o.Timeout, woken: make(chan struct{}, 1), stop: func() {}}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
-		return nil, classify(err, "connect")
+	s := &Store{woken: make(chan struct{}, 1), stop: func() {}}
+	if s.db, err = pg.Open(ctx, c, o.Timeout, nil); err != nil {
+		return nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
 	defer cancel()
 	sealed, err := s.openReader(bounded, o.SealKey)
 	if err != nil {
-		s.pool.Close()
-		return nil, classify(err, "open the database")
+		s.db.Pool.Close()
+		return nil, pg.Classify(err, "open the database")
 	}
 	return &Reader{s, sealed}, nil
 }
@@ -58,7 +58,7 @@ func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err er
 	if err != nil {
 		return false, err
 	}
-	have, err := schemaVersion(ctx, s.pool)
+	have, err := pg.SchemaVersion(ctx, s.db.Pool)
 	if err != nil {
 		return false, err
 	}
@@ -66,7 +66,7 @@ func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err er
 		return false, fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
 	}
 	var check []byte
-	err = s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
+	err = s.db.Pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -94,6 +94,6 @@ func (r *Reader) Unfinished(ctx context.Context) (bool, error) { return r.s.Unfi
 
 // Close closes the connections.
 func (r *Reader) Close() error {
-	r.s.pool.Close()
+	r.s.db.Pool.Close()
 	return nil
 }

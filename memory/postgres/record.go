@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/tables"
 )
@@ -20,7 +21,9 @@ const selectSpace = `SELECT no, name, rev, n, bytes, whole FROM record_space
 	WHERE project = $1 AND (name, user_id) IN (($2, $3), ('', '')) ORDER BY name DESC LIMIT 1`
 
 // spaceKey returns the arguments of selectSpace.
-func spaceKey(at record.Space) []any { return []any{stored(at.Project), at.Name, stored(at.User)} }
+func spaceKey(at record.Space) []any {
+	return []any{pg.Stored(at.Project), at.Name, pg.Stored(at.User)}
+}
 
 // lockRecords locks the row of a space, which is made if it is missing. All changes of a space have
 // the lock, so revisions have no gaps and are committed in order.
@@ -29,12 +32,12 @@ func lockRecords(ctx context.Context, tx pgx.Tx, at record.Space) (no int64, sta
 	key := spaceKey(at)
 	for {
 		err = scan(tx.QueryRow(ctx, "SELECT no, rev, n, bytes, whole FROM record_space WHERE project = $1 AND name = $2 AND user_id = $3 FOR UPDATE", key...))
-		if !noRows(err) {
+		if !pg.NoRows(err) {
 			return no, state, false, err
 		}
 		err = tx.QueryRow(ctx, `INSERT INTO record_space (project, name, user_id, rev, n, bytes, whole) VALUES ($1, $2, $3, 0, 0, 0, 0)
 			ON CONFLICT (project, name, user_id) DO NOTHING RETURNING no`, key...).Scan(&no)
-		if noRows(err) {
+		if pg.NoRows(err) {
 			continue // another server was quicker
 		}
 		if err != nil {
@@ -59,7 +62,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 		}
 	}
 	wake := false
-	err = s.transact(ctx, "change records", func(ctx context.Context, tx pgx.Tx) (err error) {
+	err = s.db.Transact(ctx, "change records", func(ctx context.Context, tx pgx.Tx) (err error) {
 		state, wake, err = s.changeRecords(ctx, tx, at, changes, bodies, limit, events, nowMS)
 		return err
 	})
@@ -122,11 +125,11 @@ type heldRecord struct{ rev, size int64 }
 
 // heldRecords returns those records of a space that changes are about.
 func heldRecords(ctx context.Context, tx pgx.Tx, no int64, changes []record.Change) (map[string]heldRecord, error) {
-	ids := column(changes, func(c *record.Change) string { return stored(c.ID) })
+	ids := pg.Column(changes, func(c *record.Change) string { return pg.Stored(c.ID) })
 	out := map[string]heldRecord{}
 	var id string
 	var r heldRecord
-	err := each(ctx, tx, []any{&id, &r.rev, &r.size}, func() error { out[shown(id)] = r; return nil }, "SELECT id, rev, size FROM record WHERE space_no = $1 AND id = ANY($2) AND body IS NOT NULL", no, ids)
+	err := pg.Each(ctx, tx, []any{&id, &r.rev, &r.size}, func() error { out[pg.Shown(id)] = r; return nil }, "SELECT id, rev, size FROM record WHERE space_no = $1 AND id = ANY($2) AND body IS NOT NULL", no, ids)
 	return out, err
 }
 
@@ -136,14 +139,14 @@ func queueRecords(b *pgx.Batch, no, rev int64, changes []record.Change, bodies m
 	b.Queue(`INSERT INTO record (space_no, id, rev, updated_ms, size, body, words)
 		SELECT $1, u.id, $2, $3, u.size, u.body, u.words::bigint[] FROM unnest($4::text[], $5::bigint[], $6::bytea[], $7::text[]) u (id, size, body, words)
 		ON CONFLICT (space_no, id) DO UPDATE SET rev = excluded.rev, updated_ms = excluded.updated_ms, size = excluded.size, body = excluded.body, words = excluded.words`, no, rev, nowMS,
-		column(changes, func(c *record.Change) string { return stored(c.ID) }), column(changes, func(c *record.Change) int64 { return c.Size() }),
-		column(changes, func(c *record.Change) []byte { return bodies[c.ID].sealed }), column(changes, func(c *record.Change) *string { return bodies[c.ID].words }))
+		pg.Column(changes, func(c *record.Change) string { return pg.Stored(c.ID) }), pg.Column(changes, func(c *record.Change) int64 { return c.Size() }),
+		pg.Column(changes, func(c *record.Change) []byte { return bodies[c.ID].sealed }), pg.Column(changes, func(c *record.Change) *string { return bodies[c.ID].words }))
 }
 
 // Record implements record.Store.
 func (s *Store) Record(ctx context.Context, at record.Space, id string) (r record.Record, err error) {
-	err = s.read(ctx, "read a record", func(ctx context.Context) (err error) {
-		r, err = tables.Record(s.reader(ctx), s.sealer, at, id)
+	err = s.db.Read(ctx, "read a record", func(ctx context.Context) (err error) {
+		r, err = tables.Record(pg.NewStatements(ctx, s.db.Pool), s.sealer, at, id)
 		return err
 	})
 	return r, err
@@ -153,22 +156,22 @@ func (s *Store) Record(ctx context.Context, at record.Space, id string) (r recor
 // sort by its stored form.
 func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (list []record.Record, state record.State, err error) {
 	limit := max(q.Limit, 1)
-	selected, args := "id > $4 AND body IS NOT NULL ORDER BY id LIMIT $5", append(spaceKey(at), stored(q.AfterID), limit)
+	selected, args := "id > $4 AND body IS NOT NULL ORDER BY id LIMIT $5", append(spaceKey(at), pg.Stored(q.AfterID), limit)
 	if q.ByRev {
 		// Up to the end of the revision that the last record of the page has.
 		selected = `rev > $4 AND rev <= coalesce((SELECT rev FROM record WHERE space_no = s.no AND rev > $4 ORDER BY rev LIMIT 1 OFFSET $5), 9223372036854775807) ORDER BY rev, id`
 		args = append(spaceKey(at), q.AfterRev, limit-1)
 	}
-	err = s.read(ctx, "read records", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "read records", func(ctx context.Context) error {
 		list, state = nil, record.State{}
 		var id *string
 		var rev, updated *int64
 		var sealed []byte
-		err = each(ctx, s.pool, []any{&state.Rev, &state.Count, &state.Bytes, &state.Whole, &id, &rev, &updated, &sealed}, func() error {
+		err = pg.Each(ctx, s.db.Pool, []any{&state.Rev, &state.Count, &state.Bytes, &state.Whole, &id, &rev, &updated, &sealed}, func() error {
 			if id == nil { // the space has no such records
 				return nil
 			}
-			r := record.Record{ID: shown(*id), Rev: *rev, UpdatedMS: *updated, Deleted: sealed == nil}
+			r := record.Record{ID: pg.Shown(*id), Rev: *rev, UpdatedMS: *updated, Deleted: sealed == nil}
 			if !r.Deleted {
 				if r.Body, err = tables.OpenRecord(s.sealer, sealed, at, r.ID); err != nil {
 					return err
@@ -189,8 +192,8 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 // RecordSpaces implements record.Store. A user that a text column cannot hold, which no API allows,
 // would sort by its stored form.
 func (s *Store) RecordSpaces(ctx context.Context, project, prefix string, after record.Space, limit int) (list []record.Space, err error) {
-	err = s.read(ctx, "list spaces", func(ctx context.Context) (err error) {
-		list, err = tables.RecordSpaces(s.reader(ctx), project, prefix, after, limit)
+	err = s.db.Read(ctx, "list spaces", func(ctx context.Context) (err error) {
+		list, err = tables.RecordSpaces(pg.NewStatements(ctx, s.db.Pool), project, prefix, after, limit)
 		return err
 	})
 	return list, err

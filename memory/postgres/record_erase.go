@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/tables"
 )
@@ -16,13 +17,13 @@ const eraseSpaces = 64
 // that space, so that it ends.
 func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) (int, error) {
 	return tables.EraseRecords(func(after record.Space) (spaces []tables.SpaceRow, err error) {
-		err = s.read(ctx, "list spaces", func(ctx context.Context) (err error) {
-			spaces, err = tables.Spaces(s.reader(ctx), project, user, prefix, after, 0, eraseSpaces)
+		err = s.db.Read(ctx, "list spaces", func(ctx context.Context) (err error) {
+			spaces, err = tables.Spaces(pg.NewStatements(ctx, s.db.Pool), project, user, prefix, after, 0, eraseSpaces)
 			return err
 		})
 		return spaces, err
 	}, func(spaces []tables.SpaceRow) (n int, left []tables.SpaceRow, err error) {
-		err = s.transact(ctx, "erase records", func(ctx context.Context, tx pgx.Tx) (err error) {
+		err = s.db.Transact(ctx, "erase records", func(ctx context.Context, tx pgx.Tx) (err error) {
 			n, left, err = eraseRecords(ctx, tx, spaces)
 			return err
 		})
@@ -33,7 +34,7 @@ func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) 
 // eraseRecords deletes a slice of the records of spaces. It returns how many were not deleted
 // already, and the spaces that are left.
 func eraseRecords(ctx context.Context, tx pgx.Tx, spaces []tables.SpaceRow) (erased int, left []tables.SpaceRow, err error) {
-	nos := column(spaces, func(space *tables.SpaceRow) int64 { return space.No })
+	nos := pg.Column(spaces, func(space *tables.SpaceRow) int64 { return space.No })
 	// All at once and in one order, so that erasures beside each other cannot wait for each other.
 	if _, err := tx.Exec(ctx, "SELECT 1 FROM record_space WHERE no = ANY($1) ORDER BY no FOR UPDATE", nos); err != nil {
 		return 0, nil, err
@@ -70,8 +71,8 @@ func dropSpaces(ctx context.Context, tx pgx.Tx, nos []int64) error {
 // SweepRecords implements record.Store. It leaves spaces that another transaction has locked.
 func (s *Store) SweepRecords(ctx context.Context, beforeMS int64) error {
 	for n := sliceRows; n == sliceRows; {
-		err := s.transact(ctx, "forget deletions", func(ctx context.Context, tx pgx.Tx) error {
-			nos, err := collect(ctx, tx, pgx.RowTo[int64], `SELECT no FROM record_space WHERE no IN (SELECT space_no FROM record WHERE body IS NULL AND updated_ms < $1 LIMIT $2) ORDER BY no FOR UPDATE SKIP LOCKED`, beforeMS, sliceRows)
+		err := s.db.Transact(ctx, "forget deletions", func(ctx context.Context, tx pgx.Tx) error {
+			nos, err := pg.Collect(ctx, tx, pgx.RowTo[int64], `SELECT no FROM record_space WHERE no IN (SELECT space_no FROM record WHERE body IS NULL AND updated_ms < $1 LIMIT $2) ORDER BY no FOR UPDATE SKIP LOCKED`, beforeMS, sliceRows)
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/tables"
 )
@@ -21,12 +22,12 @@ func arrayOf(hashes []int64) *string {
 
 // FindRecords implements record.Store.
 func (s *Store) FindRecords(ctx context.Context, at record.Space, q record.Find) (found record.Found, err error) {
-	err = s.read(ctx, "find records", func(ctx context.Context) error {
+	err = s.db.Read(ctx, "find records", func(ctx context.Context) error {
 		found = record.Found{With: make([]int, len(q.Words))}
 		var no, rev, bytes, whole int64
 		var name string
-		if err := s.pool.QueryRow(ctx, selectSpace, spaceKey(at)...).Scan(&no, &name, &rev, &found.Count, &bytes, &whole); err != nil || name == "" {
-			if noRows(err) {
+		if err := s.db.Pool.QueryRow(ctx, selectSpace, spaceKey(at)...).Scan(&no, &name, &rev, &found.Count, &bytes, &whole); err != nil || name == "" {
+			if pg.NoRows(err) {
 				err = nil
 			}
 			return err
@@ -38,7 +39,7 @@ func (s *Store) FindRecords(ctx context.Context, at record.Space, q record.Find)
 				where = append(where, fmt.Sprintf("words && $%d", len(args)))
 			}
 			var m record.Match
-			err = each(ctx, s.pool, []any{&m.ID, &m.Size}, func() error { m.ID = shown(m.ID); list = append(list, m); return nil },
+			err = pg.Each(ctx, s.db.Pool, []any{&m.ID, &m.Size}, func() error { m.ID = pg.Shown(m.ID); list = append(list, m); return nil },
 				"SELECT id, size FROM (SELECT space_no, id, size FROM record WHERE "+strings.Join(where, " AND ")+" LIMIT $2) r WHERE space_no = $1", args...)
 			return list, err
 		})
@@ -48,12 +49,12 @@ func (s *Store) FindRecords(ctx context.Context, at record.Space, q record.Find)
 		r := record.Record{}
 		var id string
 		var sealed []byte
-		err = each(ctx, s.pool, []any{&id, &r.Rev, &r.UpdatedMS, &sealed}, func() (err error) {
-			r.ID = shown(id)
+		err = pg.Each(ctx, s.db.Pool, []any{&id, &r.Rev, &r.UpdatedMS, &sealed}, func() (err error) {
+			r.ID = pg.Shown(id)
 			r.Body, err = tables.OpenRecord(s.sealer, sealed, at, r.ID)
 			found.Records = append(found.Records, r)
 			return err
-		}, "SELECT id, rev, updated_ms, body FROM record WHERE space_no = $1 AND id = ANY($2) AND body IS NOT NULL", no, column(ids, func(id *string) string { return stored(*id) }))
+		}, "SELECT id, rev, updated_ms, body FROM record WHERE space_no = $1 AND id = ANY($2) AND body IS NOT NULL", no, pg.Column(ids, func(id *string) string { return pg.Stored(*id) }))
 		found.Records, found.With = record.Arrange(found.Records, ids), with
 		return err
 	})

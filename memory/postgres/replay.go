@@ -7,6 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -38,16 +40,16 @@ func readJob(ctx context.Context, tx pgx.Tx, where string, args ...any) (job, er
 // transaction ends.
 func (s *Store) beginJob(ctx context.Context, tx pgx.Tx, project, name, request string, nowMS int64) (j job, made bool, err error) {
 	at := webhook.NewReplayJob(nowMS, 0).At
-	list, err := collect(ctx, tx, scanJob, `INSERT INTO replay (project, name, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done)
+	list, err := pg.Collect(ctx, tx, scanJob, `INSERT INTO replay (project, name, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done)
 		VALUES ($1, $2, $3, $4, coalesce((SELECT max(id) FROM delivery), 0), $5, $6, 0, 0, false, 0, false)
-		ON CONFLICT (project, name) WHERE name IS NOT NULL DO NOTHING RETURNING `+jobColumns, stored(project), clientID(name), request, nowMS, at.MS, at.ID)
+		ON CONFLICT (project, name) WHERE name IS NOT NULL DO NOTHING RETURNING `+jobColumns, pg.Stored(project), clientID(name), request, nowMS, at.MS, at.ID)
 	if err != nil || len(list) == 1 {
 		if err == nil {
 			j = list[0]
 		}
 		return j, true, err
 	}
-	if j, err = readJob(ctx, tx, "project = $1 AND name = $2", stored(project), stored(name)); err != nil {
+	if j, err = readJob(ctx, tx, "project = $1 AND name = $2", pg.Stored(project), pg.Stored(name)); err != nil {
 		return j, false, err
 	}
 	return j, false, webhook.SameReplay(j.request, request)
@@ -55,7 +57,7 @@ func (s *Store) beginJob(ctx context.Context, tx pgx.Tx, project, name, request 
 
 // Replay implements webhook.Log.
 func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (out webhook.Record, err error) {
-	err = s.transact(ctx, "replay delivery", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "replay delivery", func(ctx context.Context, tx pgx.Tx) error {
 		if name == "" {
 			out, err = s.replayOne(ctx, tx, project, id, nowMS)
 			return err
@@ -89,7 +91,7 @@ func (s *Store) replayOne(ctx context.Context, tx pgx.Tx, project string, id, no
 	if !old.live {
 		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
 	}
-	if kept, err := keptEvents(ctx, tx, []string{stored(old.EventID)}); err != nil || !kept[old.EventID] {
+	if kept, err := keptEvents(ctx, tx, []string{pg.Stored(old.EventID)}); err != nil || !kept[old.EventID] {
 		if err == nil {
 			err = fault.New(fault.NotFound, "there is no delivery %d", id)
 		}
@@ -110,7 +112,7 @@ func keptEvents(ctx context.Context, tx pgx.Tx, ids []string) (map[string]bool, 
 	}
 	kept := map[string]bool{}
 	var id string
-	err := each(ctx, tx, []any{&id}, func() error { kept[shown(id)] = true; return nil }, `SELECT e.id FROM event e WHERE e.id = ANY($1) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = e.agent_no)
+	err := pg.Each(ctx, tx, []any{&id}, func() error { kept[pg.Shown(id)] = true; return nil }, `SELECT e.id FROM event e WHERE e.id = ANY($1) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = e.agent_no)
 			AND (e.agent_no = 0 OR EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no))
 		ORDER BY e.no FOR KEY SHARE OF e`, ids)
 	return kept, err
@@ -124,7 +126,7 @@ func sent(ctx context.Context, tx pgx.Tx, o *outbox) (webhook.Record, error) {
 		return webhook.Record{}, err
 	}
 	d := &o.deliveries[0]
-	list, err := records(ctx, tx, "WHERE d.event_no = (SELECT no FROM event WHERE id = $1) AND d.endpoint_no = $2 ORDER BY d.id DESC LIMIT 1", stored(d.event), d.endpoint)
+	list, err := records(ctx, tx, "WHERE d.event_no = (SELECT no FROM event WHERE id = $1) AND d.endpoint_no = $2 ORDER BY d.id DESC LIMIT 1", pg.Stored(d.event), d.endpoint)
 	if err == nil && len(list) == 0 {
 		err = fault.New(fault.NotFound, "the event is erased")
 	}
@@ -148,8 +150,8 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 		return webhook.Replayed{}, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	var j job
-	err = s.transact(ctx, "begin replay", func(ctx context.Context, tx pgx.Tx) (err error) {
-		j, _, err = s.beginJob(ctx, tx, r.Filter.Project, r.Name, stored(text), r.NowMS)
+	err = s.db.Transact(ctx, "begin replay", func(ctx context.Context, tx pgx.Tx) (err error) {
+		j, _, err = s.beginJob(ctx, tx, r.Filter.Project, r.Name, pg.Stored(text), r.NowMS)
 		return err
 	})
 	for err == nil && !j.Done {
@@ -160,7 +162,7 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 
 // replayPage reads the next deliveries of a job, newest first, and reports whether they are the
 // last.
-func replayPage(ctx context.Context, q querier, f webhook.DeliveryQuery, j *webhook.ReplayJob) (list []deliveryRow, last bool, err error) {
+func replayPage(ctx context.Context, q pg.Querier, f webhook.DeliveryQuery, j *webhook.ReplayJob) (list []deliveryRow, last bool, err error) {
 	list, err = newest(ctx, q, f, j.At, j.Upto, sliceRows)
 	return list, len(list) < sliceRows, err
 }
@@ -175,8 +177,8 @@ func (r deliveryRow) pair() pair { return pair{r.EventID, r.endpoint} }
 // countReplay counts the deliveries that a replay would make.
 func (s *Store) countReplay(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
 	page := func(j *webhook.ReplayJob) (list []deliveryRow, last bool, err error) {
-		err = s.read(ctx, "list deliveries", func(ctx context.Context) (err error) {
-			list, last, err = replayPage(ctx, s.pool, r.Filter, j)
+		err = s.db.Read(ctx, "list deliveries", func(ctx context.Context) (err error) {
+			list, last, err = replayPage(ctx, s.db.Pool, r.Filter, j)
 			return err
 		})
 		return list, last, err
@@ -186,19 +188,19 @@ func (s *Store) countReplay(ctx context.Context, r webhook.Replay) (webhook.Repl
 
 // replaySlice makes the next slice of a job.
 func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
-	err = s.transact(ctx, "replay deliveries", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.Transact(ctx, "replay deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		if j, err = readJob(ctx, tx, "no = $1 FOR UPDATE", no); err != nil || j.Done {
 			return err
 		}
-		r, err := webhook.DecodeReplay(shown(j.request))
+		r, err := webhook.DecodeReplay(pg.Shown(j.request))
 		if err != nil {
-			return fmt.Errorf("replay %d: %w: %w", no, err, errBadRow)
+			return fmt.Errorf("replay %d: %w: %w", no, err, codec.ErrUnreadable)
 		}
 		list, last, err := replayPage(ctx, tx, r.Filter, &j.ReplayJob)
 		if err != nil {
 			return err
 		}
-		ids := column(list, func(old *deliveryRow) string { return stored(old.EventID) })
+		ids := pg.Column(list, func(old *deliveryRow) string { return pg.Stored(old.EventID) })
 		kept, err := keptEvents(ctx, tx, ids)
 		if err != nil {
 			return err
@@ -234,7 +236,7 @@ func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
 func replayed(ctx context.Context, tx pgx.Tx, no int64, ids []string) (map[pair]bool, error) {
 	seen := map[pair]bool{}
 	var k pair
-	err := each(ctx, tx, []any{&k.event, &k.endpoint}, func() error { seen[pair{shown(k.event), k.endpoint}] = true; return nil }, "SELECT e.id, d.endpoint_no FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.id = ANY($2) AND d.replay_no = $1", no, ids)
+	err := pg.Each(ctx, tx, []any{&k.event, &k.endpoint}, func() error { seen[pair{pg.Shown(k.event), k.endpoint}] = true; return nil }, "SELECT e.id, d.endpoint_no FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.id = ANY($2) AND d.replay_no = $1", no, ids)
 	return seen, err
 }
 
@@ -242,7 +244,7 @@ func replayed(ctx context.Context, tx pgx.Tx, no int64, ids []string) (map[pair]
 // the row, so that two servers only take turns. A replay that fails does not stop the others. A
 // replay without a name ends with its call: its caller gets the error and may call again.
 func (s *Store) finishReplays(ctx context.Context) {
-	nos, err := readAll(ctx, s, "look for replays", pgx.RowTo[int64], "SELECT no FROM replay WHERE NOT done AND name IS NOT NULL ORDER BY no LIMIT 1000")
+	nos, err := pg.ReadAll(ctx, s.db, "look for replays", pgx.RowTo[int64], "SELECT no FROM replay WHERE NOT done AND name IS NOT NULL ORDER BY no LIMIT 1000")
 	if err != nil {
 		return
 	}
@@ -252,8 +254,8 @@ func (s *Store) finishReplays(ctx context.Context) {
 			if fault.Is(err, fault.Unavailable) {
 				return
 			}
-			if done = j.Done || err != nil; unreadable(err) {
-				s.report("a replay cannot be finished", err)
+			if done = j.Done || err != nil; pg.Unreadable(err) {
+				s.db.Report("a replay cannot be finished", err)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
@@ -36,7 +37,7 @@ func TestMigration(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	version := func() int {
-		n, err := schemaVersion(t.Context(), conn)
+		n, err := pg.SchemaVersion(t.Context(), conn)
 		if err != nil {
 			t.Fatal(err)
 		}

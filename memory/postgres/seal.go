@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
@@ -64,7 +66,7 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	// table would be locked while all of it is read.
 	for table, column := range sealedColumns {
 		sql := fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0) NOT VALID", table, column)
-		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil && !known(err) {
+		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil && !pg.Exists(err) {
 			return err
 		}
 	}
@@ -90,7 +92,7 @@ const sealPause = 100 * time.Millisecond
 func again(ctx context.Context, fn func() error) error {
 	for try := 1; ; try++ {
 		err := fn()
-		if !transient(err) && !lockedOut(err) || unsupported(err) && try == maxTries {
+		if !pg.Transient(err) && !pg.LockedOut(err) || pg.Unsupported(err) && try == pg.MaxTries {
 			return err
 		}
 		select {
@@ -167,7 +169,7 @@ func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s seal.Sealer) er
 
 // sealSome seals the next rows and returns the last one's key, nil if there was none.
 func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at []any) ([]any, error) {
-	list, err := collect(ctx, tx, func(row pgx.CollectableRow) ([]any, error) { return row.Values() }, t.get, at...)
+	list, err := pg.Collect(ctx, tx, func(row pgx.CollectableRow) ([]any, error) { return row.Values() }, t.get, at...)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -176,12 +178,12 @@ func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at 
 		parts, okOwner := row[0].([]any)
 		blob, okBlob := row[1].([]byte)
 		if !okOwner || !okBlob {
-			return nil, errBadRow
+			return nil, codec.ErrUnreadable
 		}
 		names := make([]string, len(parts))
 		for i, part := range parts {
 			name, _ := part.(string)
-			names[i] = shown(name)
+			names[i] = pg.Shown(name)
 		}
 		owner := seal.Owner(t.kind, names...)
 		plain, err := s.Open(blob, owner)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
 
 // sweepAgents is how many agents a transaction erases.
@@ -28,7 +29,7 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 	var gone []memory.Ref
 	for len(gone) < e.Limit {
 		var list []memory.Ref
-		err := s.transact(ctx, "erase agents", func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := s.db.Transact(ctx, "erase agents", func(ctx context.Context, tx pgx.Tx) (err error) {
 			list, err = s.eraseAgents(ctx, tx, e.BeforeMS, min(sweepAgents, e.Limit-len(gone)))
 			return err
 		})
@@ -49,20 +50,20 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 	// Heads are locked first, as by every writer, then the agents, which a replay of their events
 	// locks. Only what is read after that is certain.
 	const waits = "EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)"
-	nos, err := collect(ctx, tx, pgx.RowTo[int64], `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
+	nos, err := pg.Collect(ctx, tx, pgx.RowTo[int64], `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
 		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit)
 	if err != nil || len(nos) == 0 {
 		return nil, err
 	}
-	nos, err = collect(ctx, tx, pgx.RowTo[int64], "SELECT no FROM agent WHERE no = ANY($1) AND status IN (4, 6) AND stop_ms < $2 ORDER BY no FOR UPDATE SKIP LOCKED", nos, beforeMS)
+	nos, err = pg.Collect(ctx, tx, pgx.RowTo[int64], "SELECT no FROM agent WHERE no = ANY($1) AND status IN (4, 6) AND stop_ms < $2 ORDER BY no FOR UPDATE SKIP LOCKED", nos, beforeMS)
 	if err != nil || len(nos) == 0 {
 		return nil, err
 	}
 	var gone []int64
-	list, err := collect(ctx, tx, func(row pgx.CollectableRow) (r memory.Ref, err error) {
+	list, err := pg.Collect(ctx, tx, func(row pgx.CollectableRow) (r memory.Ref, err error) {
 		var no int64
 		err = row.Scan(&no, &r.Project, &r.ID)
-		show(&r.Project, &r.ID)
+		pg.Show(&r.Project, &r.ID)
 		gone = append(gone, no)
 		return r, err
 	}, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits, nos)
@@ -89,7 +90,7 @@ func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 // eraseOne erases an agent, except for the rows that belong to it. Its pending deliveries are
 // deleted at once.
 func (s *Store) eraseOne(ctx context.Context, project, id string) error {
-	return s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
+	return s.db.Transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
 		// The lock keeps writers out, which could add events after the deletion.
 		no, err := lockAgent(ctx, tx, project, id)
 		if err != nil {
@@ -110,11 +111,11 @@ func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 // eraseRows deletes the rows of erased agents.
 func (s *Store) eraseRows(ctx context.Context) error {
 	for more := true; more; {
-		err := s.transact(ctx, "erase rows", func(ctx context.Context, tx pgx.Tx) error {
+		err := s.db.Transact(ctx, "erase rows", func(ctx context.Context, tx pgx.Tx) error {
 			more = false
 			var no int64
 			err := tx.QueryRow(ctx, "SELECT agent_no FROM erased LIMIT 1 FOR UPDATE SKIP LOCKED").Scan(&no)
-			if noRows(err) {
+			if pg.NoRows(err) {
 				return nil
 			}
 			if err != nil {
@@ -163,10 +164,10 @@ const forgetRows = 64
 func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error) {
 	erased := 0
 	for n := int64(forgetRows); n == forgetRows; {
-		err := s.transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		err := s.db.Transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
 			var ids, events []int64
 			var id, event int64
-			if err := each(ctx, tx, []any{&id, &event}, func() error { ids, events = append(ids, id), append(events, event); return nil }, `SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1
+			if err := pg.Each(ctx, tx, []any{&id, &event}, func() error { ids, events = append(ids, id), append(events, event); return nil }, `SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1
 				AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, forgetRows, agentless); err != nil {
 				return err
 			}
@@ -186,7 +187,7 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 		}
 		erased += int(n)
 	}
-	return erased, s.transact(ctx, "erase endpoints", func(ctx context.Context, tx pgx.Tx) error {
+	return erased, s.db.Transact(ctx, "erase endpoints", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM replay WHERE now_ms < $1 AND (done OR name IS NULL AND now_ms < $1 - $2)", beforeMS, lostReplay.Milliseconds()); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package postgres
+package pg
 
 import (
 	"context"
@@ -15,25 +15,29 @@ import (
 // walkRows is how many rows of a long result are read at a time. Bodies may be long.
 const walkRows = 100
 
-// statements is a connection or a transaction as a tables.Reader and tables.Writer.
-type statements struct {
-	ctx context.Context
-	q   interface {
-		querier
-		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	}
+// Execer is a connection or a transaction.
+type Execer interface {
+	Querier
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Statements is a connection or a transaction as a tables.Reader and a tables.Writer.
+type Statements struct {
+	ctx     context.Context
+	q       Execer
 	cursors int // so far
 }
 
-func (s *Store) reader(ctx context.Context) *statements { return &statements{ctx: ctx, q: s.pool} }
+// NewStatements returns the statements of a connection or a transaction.
+func NewStatements(ctx context.Context, q Execer) *Statements { return &Statements{ctx: ctx, q: q} }
 
 // Each implements tables.Reader.
-func (s *statements) Each(sql string, args []any, fn func(tables.Row) error) error {
+func (s *Statements) Each(sql string, args []any, fn func(tables.Row) error) error {
 	return s.each(fn, numbered(sql), encoded(args)...)
 }
 
-func (s *statements) each(fn func(tables.Row) error, sql string, args ...any) error {
-	list, err := collect(s.ctx, s.q, func(r pgx.CollectableRow) (row, error) { return r.Values() }, sql, args...)
+func (s *Statements) each(fn func(tables.Row) error, sql string, args ...any) error {
+	list, err := Collect(s.ctx, s.q, func(r pgx.CollectableRow) (row, error) { return r.Values() }, sql, args...)
 	for i := 0; err == nil && i < len(list); i++ {
 		err = fn(list[i])
 	}
@@ -42,7 +46,7 @@ func (s *statements) each(fn func(tables.Row) error, sql string, args ...any) er
 
 // Walk implements tables.Reader. It reads through a cursor, so the query is planned and sorted once
 // and other queries may run between two pages.
-func (s *statements) Walk(sql string, args []any, fn func(tables.Row) error) error {
+func (s *Statements) Walk(sql string, args []any, fn func(tables.Row) error) error {
 	s.cursors++
 	name := fmt.Sprint("walk_", s.cursors)
 	if _, err := s.q.Exec(s.ctx, "DECLARE "+name+" NO SCROLL CURSOR FOR "+numbered(sql), encoded(args)...); err != nil {
@@ -60,7 +64,7 @@ func (s *statements) Walk(sql string, args []any, fn func(tables.Row) error) err
 }
 
 // Exec implements tables.Writer.
-func (s *statements) Exec(sql string, args ...any) (int64, error) {
+func (s *Statements) Exec(sql string, args ...any) (int64, error) {
 	done, err := s.q.Exec(s.ctx, numbered(sql), encoded(args)...)
 	return done.RowsAffected(), err
 }
@@ -81,9 +85,9 @@ func numbered(sql string) string {
 
 // encoded returns arguments with texts in their stored form.
 func encoded(args []any) []any {
-	return column(args, func(arg *any) any {
+	return Column(args, func(arg *any) any {
 		if text, ok := (*arg).(string); ok {
-			return stored(text)
+			return Stored(text)
 		}
 		return *arg
 	})
@@ -111,7 +115,7 @@ func (r row) Bool(i int) bool {
 
 func (r row) Text(i int) string {
 	s, _ := r[i].(string)
-	return shown(s)
+	return Shown(s)
 }
 
 func (r row) Blob(i int) []byte {

@@ -1,40 +1,36 @@
-package postgres
+package pg
 
 import (
 	"context"
-	"embed"
 	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/tables"
 )
-
-//go:embed schema/*.sql
-var schemaFiles embed.FS
-
-// migrations returns the steps of the schema in their order.
-func migrations() ([]string, error) { return tables.Migrations(schemaFiles) }
 
 // migrationLock is the number of the advisory lock under which one replica at a time migrates the
 // schema: "hear" in ASCII. In a database without such locks, the primary key of table
 // heardlog_schema makes the second of two replicas fail. It then tries again.
 const migrationLock = 0x68656172
 
-// worksFrom is the oldest schema whose programs work correctly on the newest schema. A migration
-// that adds indexes, tables, or columns with defaults leaves it as it is; any other sets it to its
-// own number. It is stored in table meta, so that a program that is rolled back after an upgrade
-// knows whether it may serve.
-const (
-	worksFrom = 1
-	worksMark = "works_from"
-)
+// worksMark is the key in table meta of Schema.WorksFrom. A program that is rolled back after an
+// upgrade knows by it whether it may serve.
+const worksMark = "works_from"
 
-// schemaVersion returns the number of the database's last migration, 0 for an empty database. It
+// Schema is how a database is set up.
+type Schema struct {
+	Steps []string // the migrations in their order
+	// WorksFrom is the oldest schema whose programs work correctly on the newest one. A migration
+	// that adds indexes, tables, or columns with defaults leaves it as it is; any other sets it to
+	// its own number.
+	WorksFrom int
+}
+
+// SchemaVersion returns the number of the database's last migration, 0 for an empty database. It
 // fails if the database is from before the first release.
-func schemaVersion(ctx context.Context, q interface {
+func SchemaVersion(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (int, error) {
 	var there bool
@@ -59,7 +55,7 @@ func schemaVersion(ctx context.Context, q interface {
 func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
 	var from []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = '"+worksMark+"'").Scan(&from)
-	if err != nil && !noRows(err) {
+	if err != nil && !NoRows(err) {
 		return err
 	}
 	if n, err := strconv.Atoi(string(from)); err == nil && n <= known {
@@ -68,9 +64,10 @@ func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
 	return fault.New(fault.Invalid, "the database has schema %d and this program knows schemas up to %d: it was written by a newer version; use that one or a newer one", have, known)
 }
 
-// migrate brings the schema up to the last step in one transaction, and checks or sets the key of
-// the secrets.
-func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key []byte) error {
+// Migrate brings the schema up to its last step in one transaction, in which last is called at the
+// end.
+func Migrate(ctx context.Context, conn *pgx.Conn, schema Schema, last func(tx pgx.Tx) error) error {
+	steps := schema.Steps
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -84,11 +81,11 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key
 		_, err := part.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock))
 		return err
 	})
-	if err != nil && !unsupported(err) {
+	if err != nil && !Unsupported(err) {
 		return err
 	}
 	// A user that serves an up-to-date schema may lack the right to change it.
-	have, err := schemaVersion(ctx, tx)
+	have, err := SchemaVersion(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -111,13 +108,12 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key
 		}
 	}
 	if have < len(steps) {
-		if _, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ('"+worksMark+"', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value", []byte(strconv.Itoa(worksFrom))); err != nil {
+		if _, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ('"+worksMark+"', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value", []byte(strconv.Itoa(schema.WorksFrom))); err != nil {
 			return err
 		}
 	}
-	if s.sealer, err = openSealer(ctx, tx, key); err != nil {
+	if err := last(tx); err != nil {
 		return err
 	}
-	s.words.Sealer = s.sealer
 	return tx.Commit(ctx)
 }

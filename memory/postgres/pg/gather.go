@@ -1,4 +1,4 @@
-package postgres
+package pg
 
 import (
 	"context"
@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// gather lets reads that come while others are under way share the next query. None waits for
+// Gather lets reads that come while others are under way share the next query. None waits for
 // others to come.
-type gather[T any] struct {
-	// ask answers questions with one query. It sets their err.
-	ask func(ctx context.Context, list []*question[T])
+type Gather[T any] struct {
+	// Ask answers questions with one query. It sets their Err.
+	Ask func(ctx context.Context, list []*Question[T])
 
 	mu      sync.Mutex
-	waiting []*question[T] // for the next query
+	waiting []*Question[T] // for the next query
 	running int            // queries under way
 }
 
-// question is one read.
-type question[T any] struct {
-	about T
-	err   error
+// Question is one read.
+type Question[T any] struct {
+	About T
+	Err   error
 	turn  chan bool // true: ask for all that wait; false: this one is answered
 }
 
@@ -32,10 +32,10 @@ const (
 	gatherMost   = 256
 )
 
-// do answers a question as of a moment after the call began. timeout bounds the query if ctx has no
+// Do answers a question as of a moment after the call began. timeout bounds the query if ctx has no
 // deadline.
-func (g *gather[T]) do(ctx context.Context, timeout time.Duration, about T) (T, error) {
-	q := &question[T]{about: about, turn: make(chan bool, 1)}
+func (g *Gather[T]) Do(ctx context.Context, timeout time.Duration, about T) (T, error) {
+	q := &Question[T]{About: about, turn: make(chan bool, 1)}
 	g.mu.Lock()
 	ask := g.running < gatherPlaces && len(g.waiting) == 0
 	if ask {
@@ -48,16 +48,16 @@ func (g *gather[T]) do(ctx context.Context, timeout time.Duration, about T) (T, 
 		select {
 		case ask = <-q.turn:
 			if !ask {
-				return q.about, q.err
+				return q.About, q.Err
 			}
 		case <-ctx.Done():
 			g.leave(q)
-			return q.about, ctx.Err()
+			return q.About, ctx.Err()
 		}
 	}
 	g.mu.Lock()
 	n := min(len(g.waiting), gatherMost-1)
-	list := append([]*question[T]{q}, g.waiting[:n]...)
+	list := append([]*Question[T]{q}, g.waiting[:n]...)
 	g.waiting = slices.Delete(g.waiting, 0, n)
 	g.mu.Unlock()
 	// Bounded by the time of the caller that asks. It may go away, and the others still want the
@@ -67,17 +67,17 @@ func (g *gather[T]) do(ctx context.Context, timeout time.Duration, about T) (T, 
 		ends = time.Now().Add(timeout)
 	}
 	shared, cancel := context.WithDeadline(context.WithoutCancel(ctx), ends)
-	g.ask(shared, list)
+	g.Ask(shared, list)
 	cancel()
 	g.pass()
 	for _, o := range list[1:] {
 		o.turn <- false
 	}
-	return q.about, q.err
+	return q.About, q.Err
 }
 
 // pass lets the first that waits ask in the place of one that has asked.
-func (g *gather[T]) pass() {
+func (g *Gather[T]) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 {
@@ -90,7 +90,7 @@ func (g *gather[T]) pass() {
 
 // leave takes back a question whose caller is gone. If it got a turn to ask meanwhile, the turn
 // goes to the next.
-func (g *gather[T]) leave(q *question[T]) {
+func (g *Gather[T]) leave(q *Question[T]) {
 	g.mu.Lock()
 	if i := slices.Index(g.waiting, q); i >= 0 {
 		g.waiting = slices.Delete(g.waiting, i, i+1)

@@ -1,4 +1,4 @@
-package postgres
+package pg
 
 import (
 	"context"
@@ -26,15 +26,11 @@ type Probed struct {
 	Skew      time.Duration // how far its clock is ahead of the local one
 }
 
-// Probe inspects a database without changing it. Its errors hold no password.
-func Probe(ctx context.Context, url string) (Probed, error) {
-	var p Probed
-	steps, err := migrations()
-	if err != nil {
-		return p, err
-	}
-	p.Known = len(steps)
-	c, err := poolConfig(Options{URL: url})
+// Probe inspects a database with the tables of a schema without changing it. Its errors hold no
+// password.
+func Probe(ctx context.Context, url string, schema Schema, tables []string) (Probed, error) {
+	p := Probed{Known: len(schema.Steps)}
+	c, err := Config(url, 0)
 	if err != nil {
 		return p, err
 	}
@@ -42,7 +38,7 @@ func Probe(ctx context.Context, url string) (Probed, error) {
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
 	if err != nil {
-		return p, classify(err, "connect")
+		return p, Classify(err, "connect")
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	began := time.Now()
@@ -51,34 +47,29 @@ func Probe(ctx context.Context, url string) (Probed, error) {
 	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('transaction_read_only') = 'on', coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
 		current_setting('synchronous_commit') = 'off', clock_timestamp(), to_regclass('heardlog_schema') IS NOT NULL`).Scan(&p.Version, &p.ReadOnly, &p.CanCreate, &p.Async, &now, &there)
 	if err != nil {
-		return p, classify(err, "ask the server")
+		return p, Classify(err, "ask the server")
 	}
 	p.Skew = now.Sub(began.Add(time.Since(began) / 2))
 	if there {
-		if err := p.rights(ctx, conn); err != nil {
-			return p, classify(err, "ask the server")
+		if err := p.rights(ctx, conn, tables); err != nil {
+			return p, Classify(err, "ask the server")
 		}
-		p.Schema, err = schemaVersion(ctx, conn)
+		p.Schema, err = SchemaVersion(ctx, conn)
 	}
-	return p, classify(err, "ask the server")
+	return p, Classify(err, "ask the server")
 }
 
 // rights reads the user's rights on the existing tables.
-func (p *Probed) rights(ctx context.Context, conn *pgx.Conn) error {
-	names, err := tableNames()
-	if err != nil {
-		return err
-	}
+func (p *Probed) rights(ctx context.Context, conn *pgx.Conn, tables []string) error {
 	p.CanRead = true
 	var what string
 	var reads bool
-	err = each(ctx, conn, []any{&what, &reads}, func() error {
+	return Each(ctx, conn, []any{&what, &reads}, func() error {
 		p.CanRead = p.CanRead && !reads
 		p.Denied = append(p.Denied, what)
 		return nil
 	}, `SELECT r.name || ' on table ' || t.name, r.name = 'SELECT' FROM unnest($1::text[]) t(name), unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(name)
-		WHERE to_regclass(t.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(t.name), r.name) ORDER BY t.name, r.name`, names)
-	return err
+		WHERE to_regclass(t.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(t.name), r.name) ORDER BY t.name, r.name`, tables)
 }
 
 // Plain describes why a database cannot be used, and what to do about it. The texts hold no

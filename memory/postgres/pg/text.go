@@ -1,4 +1,4 @@
-package postgres
+package pg
 
 import (
 	"encoding/base64"
@@ -9,17 +9,17 @@ import (
 // odd is the start of a stored text that encodes one that a text column cannot hold.
 const odd = "\x01b64:"
 
-// stored returns the form of s that a text column takes: PostgreSQL refuses NUL and invalid UTF-8.
+// Stored returns the form of s that a text column takes: PostgreSQL refuses NUL and invalid UTF-8.
 // Equal texts have equal forms.
-func stored(s string) string {
+func Stored(s string) string {
 	if strings.IndexByte(s, 0) < 0 && utf8.ValidString(s) && !strings.HasPrefix(s, odd) {
 		return s
 	}
 	return odd + base64.RawStdEncoding.EncodeToString([]byte(s))
 }
 
-// shown returns the text that stored was given.
-func shown(s string) string {
+// Shown returns the text that Stored was given.
+func Shown(s string) string {
 	rest, ok := strings.CutPrefix(s, odd)
 	if !ok {
 		return s
@@ -31,14 +31,14 @@ func shown(s string) string {
 	return string(b)
 }
 
-// storedAll is stored for each text of a list.
-func storedAll(list []string) []string {
-	return column(list, func(text *string) string { return stored(*text) })
+// StoredAll is Stored for each text of a list.
+func StoredAll(list []string) []string {
+	return Column(list, func(text *string) string { return Stored(*text) })
 }
 
-// show decodes texts from their stored form.
-func show(texts ...*string) {
+// Show decodes texts from their stored form.
+func Show(texts ...*string) {
 	for _, t := range texts {
-		*t = shown(*t)
+		*t = Shown(*t)
 	}
 }

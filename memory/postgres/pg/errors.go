@@ -1,4 +1,4 @@
-package postgres
+package pg
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// classify adds a code and a hint for the operator to an error of the database. what names the
+// Classify adds a code and a hint for the operator to an error of the database. what names the
 // operation that failed. Only this file knows SQLSTATE codes. An error that has a code already is
 // returned unchanged. The text of a server error may quote stored values, so it stays in the cause.
-func classify(err error, what string) error {
+func Classify(err error, what string) error {
 	if err == nil {
 		return nil
 	}
@@ -27,7 +27,7 @@ func classify(err error, what string) error {
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		if unreadable(err) {
+		if Unreadable(err) {
 			return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", what, err), "the store failed")
 		}
 		return unavailable("the database cannot be reached, or the connection broke")
@@ -59,16 +59,16 @@ func classify(err error, what string) error {
 	return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", what, err), "the store failed")
 }
 
-// errBadRow is wrapped by errors about a row that was read but cannot be decoded. The connection is
+// Unreadable reports whether a row was read but cannot be decoded or decrypted. The connection is
 // intact.
-var errBadRow = codec.ErrUnreadable
+func Unreadable(err error) bool {
+	return errors.Is(err, codec.ErrUnreadable) || errors.Is(err, seal.ErrBroken)
+}
 
-func unreadable(err error) bool { return errors.Is(err, errBadRow) || errors.Is(err, seal.ErrBroken) }
-
-// broken reports whether the connection failed or the server closed it. The outcome of the
+// Broken reports whether the connection failed or the server closed it. The outcome of the
 // operation is then unknown.
-func broken(err error) bool {
-	if err == nil || unreadable(err) {
+func Broken(err error) bool {
+	if err == nil || Unreadable(err) {
 		return false
 	}
 	if _, ok := errors.AsType[*fault.Error](err); ok {
@@ -78,8 +78,8 @@ func broken(err error) bool {
 	return !ok || e.Code == unknownEnd || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
 }
 
-// transient reports whether the same transaction may succeed if it is run again.
-func transient(err error) bool {
+// Transient reports whether the same transaction may succeed if it is run again.
+func Transient(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(e.Code, "40") && e.Code != unknownEnd || e.Code == "0A000" || e.Code == "26000" || e.Code == "42P05")
 }
@@ -88,32 +88,37 @@ func transient(err error) bool {
 // return it for a commit whose outcome is unknown.
 const unknownEnd = "40003"
 
-// lockedOut reports whether the wait for a lock timed out.
-func lockedOut(err error) bool {
+// LockedOut reports whether the wait for a lock timed out.
+func LockedOut(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "55P03"
 }
 
-// unsupported reports whether the database lacks the feature or function that was used.
-func unsupported(err error) bool {
+// Unsupported reports whether the database lacks the feature or function that was used.
+func Unsupported(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "0A000" || e.Code == "42883")
 }
 
-// known reports whether the object to be created exists already.
-func known(err error) bool {
+// Exists reports whether the object to be created exists already.
+func Exists(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "42710"
 }
 
-// violated returns the name of the unique constraint that was violated, or "" for any other error.
-func violated(err error) string {
+// Violated returns the name of the unique constraint that was violated, or "" for any other error.
+func Violated(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" {
 		return e.ConstraintName
 	}
 	return ""
 }
 
-func errClosed() error { return fault.New(fault.Unavailable, "the store is closed") }
+// ErrClosed returns the error of calls after Shut.
+func ErrClosed() error { return fault.New(fault.Unavailable, "the store is closed") }
 
-func noAgent(id string) error { return fault.New(fault.NotFound, "there is no agent %q", id) }
+// Refused reports whether the database is available but rejected the statement.
+func Refused(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && !Broken(err) && !LockedOut(err) && !strings.HasPrefix(e.Code, "40")
+}

@@ -1,4 +1,4 @@
-package postgres
+package pg
 
 import (
 	"context"
@@ -10,16 +10,16 @@ const backupLock = 0x6865_6172_6261_6b // "hearbak"
 
 // Alone runs f unless another process of this database is running it. A process that is killed
 // leaves no lock.
-func (s *Store) Alone(ctx context.Context, f func() error) error {
-	conn, err := s.pool.Acquire(ctx)
+func (d *DB) Alone(ctx context.Context, f func() error) error {
+	conn, err := d.Pool.Acquire(ctx)
 	if err != nil {
-		return s.failed(ctx, err, "back up")
+		return d.Failed(ctx, err, "back up")
 	}
 	defer conn.Release()
 	var mine bool
 	// Servers of other schemas in the database have locks of their own.
 	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1 # hashtext(current_schema())::bigint)", int64(backupLock)).Scan(&mine); err != nil || !mine {
-		return s.failed(ctx, err, "back up")
+		return d.Failed(ctx, err, "back up")
 	}
 	defer func() {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

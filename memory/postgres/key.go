@@ -1,4 +1,0 @@
-package postgres
-
-// key names an agent.
-type key struct{ project, id string }
