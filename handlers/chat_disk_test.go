@@ -17,7 +17,7 @@ import (
 
 // slowDisk is a memory whose disk stores a turn's start when the test says so.
 type slowDisk struct {
-	agents.Turns
+	turn.Turns
 	kept chan struct{} // closed when it has
 	err  error         // what it has failed with then
 }

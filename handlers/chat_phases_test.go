@@ -148,11 +148,11 @@ func TestJoinNotBehindTheEnd(t *testing.T) {
 
 // slowTurns starts turns after a client has left.
 type slowTurns struct {
-	agents.Turns
+	turn.Turns
 	left func()
 }
 
-// Begin implements memory.Turns.
+// Begin implements turn.Turns.
 func (s slowTurns) Begin(ctx context.Context, project, agent string, r agents.TurnRequest) (*agents.Turn, error) {
 	t, err := s.Turns.Begin(ctx, project, agent, r)
 	s.left()

@@ -14,7 +14,7 @@ import (
 )
 
 // forgetful is a memory whose store fails to store an answer.
-type forgetful struct{ agents.Turns }
+type forgetful struct{ turn.Turns }
 
 func (f forgetful) Settle(ctx context.Context, t *agents.Turn, a agents.Answer) (memory.Message, error) {
 	a.Err = agents.ErrClientGone

@@ -61,7 +61,7 @@ type bucketJSON struct {
 	FailedAt     map[string]int64 `json:"failures_by_upstream,omitempty"`
 }
 
-func bucketOf(b *agents.Bucket) bucketJSON {
+func bucketOf(b *memory.Bucket) bucketJSON {
 	out := bucketJSON{StartAt: shownTime(b.StartMS), Calls: b.Calls, Turns: b.Turns, tallyJSON: tallyOf(&b.Tally)}
 	share := func(part, of int64) *float64 {
 		if of == 0 {

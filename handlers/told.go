@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/told"
 )
 
 // maxLeftOutText limits the text of a message that was left out, in bytes.
@@ -70,7 +70,7 @@ func (a messageAPI) told(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || turn < 0 {
 		return fault.At(fault.Invalid, "turn_id", "must be a whole number from 0, not %q", text.Clip(chi.URLParam(r, "turn_id"), 40))
 	}
-	list, err := a.memory.Told(r.Context(), projectOf(r), chi.URLParam(r, "id"), turn)
+	list, err := told.Turn(r.Context(), a.memory, projectOf(r), chi.URLParam(r, "id"), turn)
 	if err != nil {
 		return err
 	}
@@ -85,11 +85,11 @@ func (a messageAPI) told(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-func newToldJSON(t *agents.Told) (toldJSON, error) {
-	m, told := &t.Answer, t.Answer.Told()
+func newToldJSON(t *told.Request) (toldJSON, error) {
+	m, record := &t.Answer, t.Answer.Told()
 	out := toldJSON{
-		Seq: m.Seq, Exact: t.Exact, Messages: []json.RawMessage{}, LeftOut: []leftOutJSON{}, Policy: told.Policy, URL: told.URL,
-		Body: string(t.Body), Attempts: told.Tries, Filler: m.Filler(),
+		Seq: m.Seq, Exact: t.Exact, Messages: []json.RawMessage{}, LeftOut: []leftOutJSON{}, Policy: record.Policy, URL: record.URL,
+		Body: string(t.Body), Attempts: record.Tries, Filler: m.Filler(),
 		Response: toldResponse{ID: m.UpstreamID, Content: m.Produced(), ToolCalls: m.ToolCalls, FinishReason: m.FinishRsn, Usage: m.Usage, Error: m.Failure},
 	}
 	if out.Attempts == nil {
@@ -99,8 +99,8 @@ func newToldJSON(t *agents.Told) (toldJSON, error) {
 		out.Timings = toldTimings{timeMS(x.StartMS), 0, x.UpstreamFirstByteMS, x.FirstTokenMS, x.FirstSentenceMS, x.TotalMS}
 		out.Response.Bytes = x.UpstreamBytes
 	}
-	if len(told.Tries) > 0 {
-		out.Timings.SentMS = told.Tries[0].SentMS
+	if len(record.Tries) > 0 {
+		out.Timings.SentMS = record.Tries[0].SentMS
 	}
 	for _, said := range t.Messages {
 		raw, err := withPlace(&said)
@@ -116,7 +116,7 @@ func newToldJSON(t *agents.Told) (toldJSON, error) {
 }
 
 // withPlace returns a message of a request with its places in the ledger as fields of its own.
-func withPlace(m *agents.ToldMessage) (json.RawMessage, error) {
+func withPlace(m *told.Message) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(m.JSON, &fields); err != nil {
 		return m.JSON, nil //nolint:nilerr // clients may send a message that is not an object

@@ -342,3 +342,12 @@ func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
 	}
 	return text.Clip(string(secrets.Scrub([]byte(said))), 1000), status
 }
+
+// CopyRateLimits copies an upstream's rate limit headers.
+func CopyRateLimits(h, from http.Header) {
+	for k, v := range from {
+		if strings.HasPrefix(k, "X-Ratelimit-") {
+			h[k] = v
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -91,16 +90,7 @@ func (c *client) open(contentType string, from http.Header) {
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	copyRateLimits(h, from)
-}
-
-// copyRateLimits copies an upstream's rate limit headers.
-func copyRateLimits(h, from http.Header) {
-	for k, v := range from {
-		if strings.HasPrefix(k, "X-Ratelimit-") {
-			h[k] = v
-		}
-	}
+	llmadapter.CopyRateLimits(h, from)
 }
 
 // Write implements io.Writer. It writes to the client and to the requests that joined the answer.

@@ -2,14 +2,12 @@ package turn
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
-	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -40,7 +38,7 @@ func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.L
 		return llmadapter.ReadFault(ctx, err)
 	}
 	if model != "" {
-		if body, err = oneModel(body, model); err != nil {
+		if body, err = llmadapter.OneModel(body, model); err != nil {
 			return err
 		}
 	}
@@ -66,22 +64,6 @@ func (r *Runner) besideChat(req *http.Request, agent memory.LLMSettings, path, q
 	return &llmadapter.Call{
 		URL: url, APIKey: llm.APIKey.Reveal(), Azure: azure, Headers: secret.RevealMap(llm.Headers), Client: req.Header, Connect: limits.Connect,
 	}, limits, nil
-}
-
-// oneModel returns the model with an ID from a list of models.
-func oneModel(list []byte, id string) ([]byte, error) {
-	var all struct{ Data []json.RawMessage }
-	err := json.Unmarshal(list, &all)
-	for _, m := range all.Data {
-		var head struct{ ID string }
-		if json.Unmarshal(m, &head) == nil && head.ID == id {
-			return m, nil
-		}
-	}
-	if err != nil {
-		return nil, fault.Wrap(fault.Upstream, err, "the upstream's list of models is not one of OpenAI's form")
-	}
-	return nil, fault.At(fault.NotFound, "model", "%q is not in the upstream's list of models, see GET /v1/models", text.Clip(id, 80))
 }
 
 // upstreamFault passes on an upstream's error. It returns any other error to the handler.

@@ -78,7 +78,7 @@ func passHeaders(h http.Header, res *http.Response) {
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	copyRateLimits(h, res.Header)
+	llmadapter.CopyRateLimits(h, res.Header)
 	if res.ContentLength >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}

@@ -165,7 +165,7 @@ func (x *exchange) relayWhole(a *attempt) error {
 	if typ := a.res.Header.Get("Content-Type"); typ != "" {
 		h.Set("Content-Type", typ)
 	}
-	copyRateLimits(h, a.res.Header)
+	llmadapter.CopyRateLimits(h, a.res.Header)
 	x.client.writeBody(http.StatusOK, body)
 	return nil
 }

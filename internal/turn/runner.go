@@ -13,20 +13,19 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // Config configures a Runner. Turns and Client are required.
 type Config struct {
-	Turns  agents.Turns
+	Turns  Turns
 	Client *llmadapter.Client
 	// Defaults apply where an agent has no setting of its own. URL, key, headers and vendor go
 	// together: the server's key is never sent to an agent's URL.
 	Defaults memory.LLMSettings
-	Now      func() time.Time      // nil: time.Now
-	Log      zerolog.Logger        //
+	Now      func() time.Time // nil: time.Now
+	Log      zerolog.Logger
 	Metrics  prometheus.Registerer // nil registers nowhere
 	// WriteTimeout is how long one write may take before the client counts as gone; 0 means 30 s.
 	WriteTimeout time.Duration

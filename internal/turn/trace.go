@@ -2,20 +2,17 @@ package turn
 
 import (
 	"context"
-	"maps"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/genai"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -28,7 +25,7 @@ import (
 // gets in traceparent.
 type Tracing struct {
 	Tracer trace.Tracer // nil traces nothing
-	// Content adds what was said to the spans, at most maxTraced bytes of each side.
+	// Content adds what was said to the spans, at most genai.MaxContent bytes of each side.
 	Content bool
 }
 
@@ -72,33 +69,17 @@ func (t *turnTrace) asks(x *exchange, call *llmadapter.Call, now time.Time) {
 	if t == nil {
 		return
 	}
-	model := gjson.GetBytes(call.Body, "model").String()
-	ctx, s := t.Tracer.Start(t.ctx, strings.TrimSpace("chat "+clipped(model)), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(now))
+	ctx, s := t.Tracer.Start(t.ctx, genai.Span(call.Body), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(now))
 	t.chat, t.asked = s, now
-	call.Client = withSpan(ctx, call.Client)
+	call.Client = genai.Propagate(ctx, call.Client)
 	if !s.IsRecording() {
 		return
 	}
-	host, port := serverOf(call.URL)
-	s.SetAttributes(
-		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider(host)),
-		attribute.String("gen_ai.request.model", clipped(model)), attribute.Bool("gen_ai.request.stream", call.Stream),
-		attribute.String("gen_ai.conversation.id", x.turn.Agent.ID), attribute.String("server.address", host), attribute.Int("server.port", port),
-		attribute.String("heardlog.upstream", x.answer.upstream),
-	)
+	s.SetAttributes(genai.Request(call)...)
+	s.SetAttributes(attribute.String("gen_ai.conversation.id", x.turn.Agent.ID), attribute.String("heardlog.upstream", x.answer.upstream))
 	if t.Content && x.turn.Agent.Settings.PausedUntilMS == 0 { // lists repeat what was said in a pause
-		s.SetAttributes(attribute.String("gen_ai.input.messages", string(x.hide.JSON([]byte(inputMessages(call.Body))))))
+		s.SetAttributes(attribute.String("gen_ai.input.messages", string(x.hide.JSON([]byte(genai.InputMessages(call.Body))))))
 	}
-}
-
-// withSpan returns a client's headers with ctx's span in place of the client's.
-func withSpan(ctx context.Context, client http.Header) http.Header {
-	h := http.Header{}
-	maps.Copy(h, client)
-	h.Del("Traceparent")
-	h.Del("Tracestate")
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
-	return h
 }
 
 // failed ends the span of an attempt without an answer.
@@ -166,64 +147,12 @@ func (t *turnTrace) answered(x *exchange) {
 		return
 	}
 	rec := &x.answer.relay.Record
-	if rec.ID != "" {
-		t.chat.SetAttributes(attribute.String("gen_ai.response.id", clipped(rec.ID)))
-	}
-	if rec.Finish != "" {
-		t.chat.SetAttributes(attribute.StringSlice("gen_ai.response.finish_reasons", []string{clipped(rec.Finish)}))
-	}
+	t.chat.SetAttributes(genai.Response(rec)...)
 	if first := x.first.Load(); first > 0 {
 		wait := time.Duration(first) - t.asked.Sub(x.arrived)
 		t.chat.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", wait.Seconds()))
 	}
-	for name, path := range map[string]string{
-		"gen_ai.usage.input_tokens": "prompt_tokens", "gen_ai.usage.output_tokens": "completion_tokens",
-		"gen_ai.usage.cache_read.input_tokens": "prompt_tokens_details.cached_tokens",
-	} {
-		if n := gjson.GetBytes(rec.Usage, path); n.Type == gjson.Number {
-			t.chat.SetAttributes(attribute.Int64(name, n.Int()))
-		}
-	}
 	if t.Content && x.turn.Agent.Settings.PausedUntilMS == 0 { // lists repeat what was said in a pause
-		t.chat.SetAttributes(attribute.String("gen_ai.output.messages", string(x.hide.JSON([]byte(outputMessages(rec))))))
+		t.chat.SetAttributes(attribute.String("gen_ai.output.messages", string(x.hide.JSON([]byte(genai.OutputMessages(rec))))))
 	}
-}
-
-// clipped limits the length of a string that a client or an upstream chose.
-func clipped(s string) string {
-	const most = 256
-	if len(s) > most {
-		s = s[:most]
-	}
-	return strings.ToValidUTF8(s, "")
-}
-
-// serverOf returns the host and port of an address. Paths and queries may hold keys and are not
-// traced.
-func serverOf(address string) (string, int) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", 0
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		port = 443
-		if u.Scheme == "http" {
-			port = 80
-		}
-	}
-	return u.Hostname(), port
-}
-
-// provider returns the conventions' name for the provider at a host, or the name of the API.
-func provider(host string) string {
-	for _, p := range []struct{ host, name string }{
-		{"azure.com", "azure.ai.openai"}, {"anthropic.com", "anthropic"}, {"groq.com", "groq"}, {"mistral.ai", "mistral_ai"},
-		{"deepseek.com", "deepseek"}, {"x.ai", "x_ai"}, {"perplexity.ai", "perplexity"}, {"cohere.com", "cohere"}, {"googleapis.com", "gcp.gemini"},
-	} {
-		if host == p.host || strings.HasSuffix(host, "."+p.host) {
-			return p.name
-		}
-	}
-	return "openai"
 }

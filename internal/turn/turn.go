@@ -1,6 +1,6 @@
-// Package turn runs the turns of a conversation: it connects the memory (agents.Turns) with an
-// upstream LLM (package llmadapter). Runner is its main type: Serve answers a client's call, Think
-// runs a turn without a client, and Ask puts a question to an agent's LLM that is not a turn.
+// Package turn runs the turns of a conversation: it connects the memory (Turns) with an upstream
+// LLM (package llmadapter). Runner is its main type: Serve answers a client's call, Think runs a
+// turn without a client, and Ask puts a question to an agent's LLM that is not a turn.
 //
 // A turn goes through steps, each of which hands its result to the next:
 //
@@ -131,7 +131,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 // beginTimeout limits how long a turn may take to begin. The client may be gone by then.
 const beginTimeout = 30 * time.Second
 
-// begin stores the call's messages and opens its turn; see agents.Turns.Durable. p is the client's
+// begin stores the call's messages and opens its turn; see Turns.Durable. p is the client's
 // plan, or nil, and decide says what to store. The client's leaving does not stop it: what was said
 // was said.
 func (x *exchange) begin(project, agentID string, p *plan, decide decision) error {
@@ -184,7 +184,7 @@ func (x *exchange) run(p *prompt) error {
 
 // Think runs a turn without a client. When it returns, the message is durable and the turn has
 // begun; the answer is made in the background and stored. Think fails with fault.Unavailable if the
-// server is going down, and otherwise as memory.Turns.Begin does.
+// server is going down, and otherwise as Turns.Begin does.
 func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Message) error {
 	if !r.start() {
 		return fault.New(fault.Unavailable, "the server is going down")

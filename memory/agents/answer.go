@@ -15,12 +15,10 @@ import (
 	"github.com/heardlog/heardlog/memory/redact"
 )
 
-var _ Turns = (*Service)(nil)
-
 // settleTimeout limits the storing of an answer after its client has gone.
 const settleTimeout = 30 * time.Second
 
-// Begin implements Turns.
+// Begin stores the call's messages and opens or joins a turn; see Turns of package internal/turn.
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// Register the flight before the turn is stored. Otherwise another call in between would take
 	// the turn for unanswered.
@@ -82,7 +80,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	return t, nil
 }
 
-// Durable implements Turns.
+// Durable waits until what Begin stored is on disk.
 func (s *Service) Durable(t *Turn) error {
 	if t.kept == nil {
 		return nil
@@ -357,7 +355,7 @@ func (p *planner) replace(seq int64, edit func(memory.Message) (memory.Message, 
 	return nil
 }
 
-// Progress implements Turns.
+// Progress marks the phase of the answer in flight.
 func (s *Service) Progress(t *Turn, p memory.Phase) {
 	if f := t.flight; f.phase.Swap(int32(p)) != int32(p) {
 		f.agent.mu.Lock()
@@ -366,7 +364,7 @@ func (s *Service) Progress(t *Turn, p memory.Phase) {
 	}
 }
 
-// Settle implements Turns.
+// Settle stores the answer and ends the flight.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
 	defer s.land(keyOf(t.Agent), t.flight)
 	if err := s.Durable(t); err != nil { // there is no question to this answer
@@ -499,7 +497,7 @@ func rootCause(err error) error {
 	return nil
 }
 
-// Complete implements Turns.
+// Complete adds, after Settle, what a drained upstream produced in full.
 func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()

@@ -2,67 +2,11 @@ package agents
 
 import (
 	"context"
-	"time"
 
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// MaxOverview is the longest time of an overview.
-const MaxOverview = 30 * 24 * time.Hour
-
-// maxBuckets is how many buckets an overview has at most.
-const maxBuckets = 120
-
-// Overview is what the calls of a project did that started in a time.
-type Overview struct {
-	FromMS, ToMS int64         // FromMS is the start of the first bucket
-	Width        time.Duration // of a bucket
-	Total        Bucket
-	Buckets      []Bucket // in order, those without calls too
-}
-
-// Bucket is the calls that started in a part of the time.
-type Bucket struct {
-	StartMS int64
-	Calls   int64
-	memory.Tally
-}
-
-// widths are the widths of buckets.
-var widths = []time.Duration{
-	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 8 * time.Hour,
-}
-
-// Overview counts the calls of a project that started from fromMS to toMS, at most MaxOverview
-// apart. fromMS is rounded down to a bucket's start. Everything in a call counts at its start.
-// Calls that retention or an erasure has deleted are not counted.
-func (s *Service) Overview(ctx context.Context, project string, fromMS, toMS int64) (Overview, error) {
-	if toMS < fromMS || toMS-fromMS > MaxOverview.Milliseconds() {
-		return Overview{}, fault.At(fault.Invalid, "since", "must be at most 30 days before until")
-	}
-	var out Overview
-	for _, w := range widths {
-		ms := w.Milliseconds()
-		out = Overview{FromMS: fromMS - fromMS%ms, ToMS: toMS, Width: w}
-		if n := int((toMS-out.FromMS)/ms) + 1; n <= maxBuckets {
-			out.Buckets = make([]Bucket, n)
-			break
-		}
-	}
-	out.Total.StartMS = out.FromMS
-	for i := range out.Buckets {
-		out.Buckets[i].StartMS = out.FromMS + int64(i)*out.Width.Milliseconds()
-	}
-	err := s.cfg.Ledger.Tallies(ctx, project, out.FromMS, toMS, func(startMS int64, tally []byte) error {
-		b := &out.Buckets[(startMS-out.FromMS)/out.Width.Milliseconds()]
-		b.Calls++
-		return b.MergeEncoded(tally)
-	})
-	for i := range out.Buckets {
-		out.Total.Calls += out.Buckets[i].Calls
-		out.Total.Merge(&out.Buckets[i].Tally)
-	}
-	return out, err
+// Overview counts the calls of a project that started in a time; see memory.ReadOverview.
+func (s *Service) Overview(ctx context.Context, project string, fromMS, toMS int64) (memory.Overview, error) {
+	return memory.ReadOverview(ctx, s.cfg.Ledger, project, fromMS, toMS)
 }

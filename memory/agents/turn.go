@@ -184,23 +184,3 @@ type Answer struct {
 	Recalled   []string
 	Told       *memory.Told
 }
-
-// Turns is what package turn needs of the Service; it is stated here to show the contract in one
-// place.
-type Turns interface {
-	// Begin stores the call's messages and opens or joins a turn. It returns fault.Stopped if the
-	// agent accepts no more messages. The messages may not be on disk yet when Begin returns: the
-	// LLM may be called, but nothing may be sent to the client before Durable returns.
-	Begin(ctx context.Context, project, agentID string, r TurnRequest) (*Turn, error)
-	// Durable waits until what Begin stored is on disk, which takes one commit. After an error the
-	// turn does not exist, but must be settled all the same. It may be called often, by any
-	// goroutine.
-	Durable(t *Turn) error
-	// Progress marks the phase of the answer in flight; cheap and not durable.
-	Progress(t *Turn, p memory.Phase)
-	// Settle stores the answer, durable when it returns, and ends the flight. It fails if Durable
-	// does. It does not depend on ctx, and must be called exactly once for each Turn.
-	Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error)
-	// Complete adds, after Settle, what a drained upstream produced in full.
-	Complete(ctx context.Context, t *Turn, generated string) error
-}

@@ -22,8 +22,6 @@ type Service struct {
 	cache *cache
 }
 
-var _ agents.Turns = (*Service)(nil)
-
 // New returns a Service for a memory. It must be called before the memory is used.
 func New(m *agents.Service) *Service {
 	s := &Service{Service: m, cache: newCache()}

@@ -1,4 +1,7 @@
-package agents
+// Package told shows what an LLM was given for the answers of a turn: the body of its request,
+// which messages of the ledger are in it, and which were left out and why. Answers have that on
+// record (memory.Told); Turn puts the texts of the ledger back in.
+package told
 
 import (
 	"bytes"
@@ -8,28 +11,29 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
-// Limits of Told: how many answers of a turn it returns, and how many messages that were left out,
+// Limits of Turn: how many answers it returns, and how many messages that were left out,
 // the newest ones each.
 const (
-	MaxToldAnswers = 20
-	MaxLeftOut     = 100
-	leftOutWithin  = 1000 // messages before the answer that are looked through
+	maxAnswers    = 20
+	maxLeftOut    = 100
+	leftOutWithin = 1000 // messages before the answer that are looked through
 )
 
-// Told is what the LLM was given for one answer.
-type Told struct {
+// Request is what the LLM was given for one answer.
+type Request struct {
 	Answer memory.Message // has a Told
 	Body   []byte         // of the request
 	Exact  bool           // Body is what was sent
 	// Messages are those of the body, empty if too much of it is gone.
-	Messages []ToldMessage
+	Messages []Message
 	LeftOut  []LeftOut
 }
 
-// ToldMessage is one message of a request.
-type ToldMessage struct {
+// Message is one message of a request.
+type Message struct {
 	JSON    json.RawMessage
 	Seqs    []int64 // of the messages of the ledger in it
 	Changed bool    // the ledger may no longer have the text that was told
@@ -41,9 +45,9 @@ type LeftOut struct {
 	Reason string // see leftOutReason
 }
 
-// Told returns what the LLM was given in one turn, oldest answer first. It returns fault.NotFound
+// Turn returns what the LLM was given in one turn, oldest answer first. It returns fault.NotFound
 // if there is no such agent, and nothing for a turn without a record.
-func (s *Service) Told(ctx context.Context, project, id string, turn int64) ([]Told, error) {
+func Turn(ctx context.Context, s *agents.Service, project, id string, turn int64) ([]Request, error) {
 	if _, err := s.Head(ctx, project, id); err != nil {
 		return nil, err
 	}
@@ -52,9 +56,9 @@ func (s *Service) Told(ctx context.Context, project, id string, turn int64) ([]T
 		return nil, err
 	}
 	msgs = slices.DeleteFunc(msgs, func(m memory.Message) bool { return m.Told() == nil })
-	out := make([]Told, 0, len(msgs))
-	for _, m := range msgs[max(0, len(msgs)-MaxToldAnswers):] {
-		t, err := s.toldFor(ctx, project, id, m)
+	out := make([]Request, 0, len(msgs))
+	for _, m := range msgs[max(0, len(msgs)-maxAnswers):] {
+		t, err := forAnswer(ctx, s, project, id, m)
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +67,8 @@ func (s *Service) Told(ctx context.Context, project, id string, turn int64) ([]T
 	return out, nil
 }
 
-// toldFor returns what the LLM was given for an answer.
-func (s *Service) toldFor(ctx context.Context, project, id string, answer memory.Message) (Told, error) {
+// forAnswer returns what the LLM was given for an answer.
+func forAnswer(ctx context.Context, s *agents.Service, project, id string, answer memory.Message) (Request, error) {
 	const page = 1000
 	needs := append(answer.Told().Needs(), memory.Span{From: max(1, answer.Seq-leftOutWithin), To: answer.Seq})
 	slices.SortFunc(needs, func(a, b memory.Span) int { return cmp.Compare(a.From, b.From) })
@@ -74,7 +78,7 @@ func (s *Service) toldFor(ctx context.Context, project, id string, answer memory
 		for read = max(read, need.From-1); read < need.To && !whole; {
 			msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: read, Limit: page})
 			if err != nil {
-				return Told{}, err
+				return Request{}, err
 			}
 			for i := range msgs {
 				found[msgs[i].Seq], read = &msgs[i], msgs[i].Seq
@@ -82,7 +86,7 @@ func (s *Service) toldFor(ctx context.Context, project, id string, answer memory
 			whole = len(msgs) < page
 		}
 	}
-	t := Told{Answer: answer}
+	t := Request{Answer: answer}
 	var said []memory.ToldPart
 	t.Body, said, t.Exact = answer.Told().Body(found)
 	t.Messages = messagesOf(t.Body, said)
@@ -95,13 +99,13 @@ func (s *Service) toldFor(ctx context.Context, project, id string, answer memory
 		}
 	}
 	slices.SortFunc(t.LeftOut, func(a, b LeftOut) int { return int(a.Seq - b.Seq) })
-	t.LeftOut = t.LeftOut[max(0, len(t.LeftOut)-MaxLeftOut):]
+	t.LeftOut = t.LeftOut[max(0, len(t.LeftOut)-maxLeftOut):]
 	return t, nil
 }
 
 // messagesOf returns the messages of a request's body, or nothing if it is not whole JSON.
-func messagesOf(body []byte, said []memory.ToldPart) []ToldMessage {
-	out := []ToldMessage{}
+func messagesOf(body []byte, said []memory.ToldPart) []Message {
+	out := []Message{}
 	d := json.NewDecoder(bytes.NewReader(body))
 	if !json.Valid(body) {
 		return out
@@ -113,7 +117,7 @@ func messagesOf(body []byte, said []memory.ToldPart) []ToldMessage {
 			continue
 		}
 		for _, _ = d.Token(); d.More(); {
-			var m ToldMessage
+			var m Message
 			_ = d.Decode(&m.JSON)
 			for len(said) > 0 && said[0].Offset < int(d.InputOffset()) {
 				if said[0].Offset >= 0 {
