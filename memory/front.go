@@ -29,14 +29,18 @@ type Front struct {
 	Unordered bool  `json:"unordered,omitempty"`
 }
 
-// What is counted, and what is read each time.
+// Bounds of a Front.
 const (
-	// MaxFrontSystem is how many system messages are listed. With more, policies that keep system
-	// messages read the whole memory.
+	// MaxFrontSystem limits Front.System. With more system messages, policies that keep them read
+	// the whole memory.
 	MaxFrontSystem = 64
-	frontFrom      = 512 // messages before any are counted: most agents end with fewer
-	frontEvery     = 48  // messages that are not counted then: an engine has as many in memory
-	frontLeaves    = 16  // of which so many are left when the others are counted
+	// frontFrom is how many messages an agent has before any are counted. Most agents end with
+	// fewer.
+	frontFrom = 512
+	// frontEvery is how many messages may follow a front. An engine has as many in memory. Then the
+	// front moves forward, up to the last frontLeaves.
+	frontEvery  = 48
+	frontLeaves = 16
 )
 
 // unheard reports whether the message is an answer of which nothing was heard. Projections may show

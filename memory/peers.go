@@ -37,8 +37,8 @@ type Peers interface {
 	Revisions(ctx context.Context, projects, ids []string) ([]int64, error)
 }
 
-// Followed may be implemented by Peers that can notify of changes. Without it, agents that are
-// followed are polled every tailEvery.
+// Followed may be implemented by Peers that can notify of changes. Without it, the revisions of
+// agents that are followed are polled.
 type Followed interface {
 	// Follow sets which agents are followed here. It is called again and again.
 	Follow(ctx context.Context, projects, ids []string) error

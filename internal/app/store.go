@@ -45,7 +45,7 @@ var (
 func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
 	report := func(what string, err error) {
 		if err == nil {
-			log.Info().Msg(what + ": all is well again")
+			log.Info().Msg(what + ": back to normal")
 			return
 		}
 		log.Error().Err(err).Msg(what)
@@ -84,7 +84,7 @@ func (a *App) warnUnfinished(ctx context.Context) {
 	}
 	switch unfinished, err := s.Unfinished(ctx); {
 	case err != nil:
-		a.log.Warn().Err(err).Msg("the store did not say whether an import was finished")
+		a.log.Warn().Err(err).Msg("it cannot be read whether an import was finished")
 	case unfinished:
 		a.log.Warn().Msg("an import, restore or migration into this store was not finished or is still running: messages and deliveries may be missing. Run it again, or accept the store as it is with 'import --forget'")
 	}

@@ -68,8 +68,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// Outcome returns the label for how an answer or a question ended; there are eleven. A whole answer
-// may have been limited by the model: see memory.Limited.
+// Outcome returns the label for how an answer or a question ended. A whole answer may have been
+// limited by the model: see memory.Limited.
 func Outcome(err error) string {
 	switch {
 	case err == nil:

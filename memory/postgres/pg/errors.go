@@ -13,7 +13,7 @@ import (
 )
 
 // Classify adds a code and a hint for the operator to an error of the database. what names the
-// operation that failed. Only this file knows SQLSTATE codes. An error that has a code already is
+// operation that failed. Only this package knows SQLSTATE codes. An error that has a code already is
 // returned unchanged. The text of a server error may quote stored values, so it stays in the cause.
 func Classify(err error, what string) error {
 	if err == nil {
@@ -36,9 +36,9 @@ func Classify(err error, what string) error {
 	case e.Code == "23505" && e.ConstraintName == "delivery_pkey":
 		return unavailable("the number of a delivery was taken by an import meanwhile")
 	case e.Code == "23514":
-		return unavailable("the store's secrets are encrypted by now, and this server has no key: set HEARDLOG_SECRET_KEY")
+		return unavailable("the store's secrets were encrypted meanwhile, and this server has no key: set HEARDLOG_SECRET_KEY")
 	case e.Code == "23505":
-		return fault.Wrap(fault.Conflict, fmt.Errorf("%s: %w", what, err), "the store holds something of that identity already")
+		return fault.Wrap(fault.Conflict, fmt.Errorf("%s: %w", what, err), "the store already holds something with that ID")
 	case strings.HasPrefix(e.Code, "08"):
 		return unavailable("the connection broke")
 	case strings.HasPrefix(e.Code, "57P"), e.Code == "57014", e.Code == "25006":
@@ -46,13 +46,13 @@ func Classify(err error, what string) error {
 	case strings.HasPrefix(e.Code, "53"):
 		return unavailable("the database is out of connections, memory or disk")
 	case strings.HasPrefix(e.Code, "40"), strings.HasPrefix(e.Code, "55"):
-		return unavailable("others had the rows for too long")
+		return unavailable("other transactions locked the rows for too long")
 	case strings.HasPrefix(e.Code, "28"), e.Code == "3D000", e.Code == "42501":
-		return unavailable("the database refuses us: look at user, password, database name and rights")
+		return unavailable("the database rejects this server: check user, password, database name and rights")
 	case strings.HasPrefix(e.Code, "58"), strings.HasPrefix(e.Code, "XX"):
-		return unavailable("the database has trouble of its own: look at its log")
+		return unavailable("the database reports an internal error: check its log")
 	case e.Code == "0A000", e.Code == "26000", e.Code == "42P05":
-		return unavailable("the schema was changed meanwhile, or something between us and the database mixes up prepared statements")
+		return unavailable("the schema was changed meanwhile, or a pooler in between mixes up prepared statements")
 	case e.Code == "25P03", e.Code == "25P02":
 		return unavailable("the transaction was ended by the database")
 	}

@@ -33,9 +33,9 @@ func Classify(err error, what string) error {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
 		hint = "another program holds the database file, perhaps a shell or a backup tool that writes"
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
-		hint = "the database file, its -wal file or its folder cannot be written: look at owner and permissions"
+		hint = "the database file, its -wal file or its folder cannot be written: check owner and permissions"
 	case sqlite3.SQLITE_CANTOPEN:
-		hint = "the database file cannot be opened: look at the path, owner and permissions"
+		hint = "the database file cannot be opened: check path, owner and permissions"
 	case sqlite3.SQLITE_CORRUPT:
 		return Damaged(fmt.Errorf("%s: %w", what, err))
 	case sqlite3.SQLITE_NOTADB:
