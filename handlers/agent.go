@@ -222,9 +222,5 @@ func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if err := a.memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")))
 }

@@ -198,13 +198,13 @@ func jsonDepth(b []byte) int {
 	return deepest
 }
 
-// readOptional is read for a body that may be missing. It returns nil then.
-func (b bodies) readOptional(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// decodeOptional reads a body into v, or leaves v as it is if the body is missing.
+func (b bodies) decodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := b.read(w, r)
-	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, err
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return err
 	}
-	return body, err
+	return b.unmarshal(body, v, true)
 }
 
 // readNone reads the body of a call that takes none. An empty object is allowed.

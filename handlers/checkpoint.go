@@ -71,11 +71,7 @@ func (a checkpointAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.checkpoints.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id"), n); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.checkpoints.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id"), n))
 }
 
 // restore serves POST /v1/agents/{id}/checkpoints/{checkpoint}/restore.
@@ -84,17 +80,12 @@ func (a checkpointAPI) restore(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := a.readOptional(w, r)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		Into string `json:"into_agent_id" validate:"max=256"`
 	}
-	if body != nil {
-		if err := a.unmarshal(body, &in, true); err != nil {
-			return err
-		}
+	err = a.decodeOptional(w, r, &in)
+	if err != nil {
+		return err
 	}
 	id := chi.URLParam(r, "id")
 	if in.Into == "" {

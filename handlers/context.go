@@ -68,15 +68,10 @@ type messageScope struct {
 }
 
 func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readOptional(w, r)
+	var in contextRequest
+	err := a.decodeOptional(w, r, &in)
 	if err != nil {
 		return err
-	}
-	var in contextRequest
-	if body != nil {
-		if err := a.unmarshal(body, &in, true); err != nil {
-			return err
-		}
 	}
 	q := memctx.Request{WithoutSummary: in.Inject.Summary != nil && !*in.Inject.Summary}
 	if q.Policy, err = readPolicy(a.memory.Service, "policy", in.Policy); err != nil {

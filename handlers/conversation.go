@@ -28,11 +28,7 @@ func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	body = a.memory.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
-	if err := a.conversations.Save(r.Context(), projectOf(r), id, body); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.conversations.Save(r.Context(), projectOf(r), id, body))
 }
 
 // get answers with the bytes that were saved.
@@ -54,11 +50,7 @@ func (a conversationAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.conversations.Delete(r.Context(), projectOf(r), id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.conversations.Delete(r.Context(), projectOf(r), id))
 }
 
 // Page sizes of the list of conversations.
@@ -91,10 +83,7 @@ func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := conversationList{Conversations: []string{}, Total: total}
-	if len(ids) > limit {
-		ids = ids[:limit]
-		out.NextCursor = ids[limit-1]
-	}
+	ids, out.NextCursor = cutPage(ids, limit, func(x string) string { return x })
 	out.Conversations = append(out.Conversations, ids...)
 	return encode(w, http.StatusOK, out)
 }
@@ -105,9 +94,6 @@ type removedJSON struct {
 }
 
 func (a conversationAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	if _, err := a.conversations.Clear(r.Context(), projectOf(r)); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err := a.conversations.Clear(r.Context(), projectOf(r))
+	return noContent(w, err)
 }

@@ -178,10 +178,7 @@ func (a factAPI) list(w http.ResponseWriter, r *http.Request) error {
 		}
 		list = list[i+1:]
 	}
-	if len(list) > limit {
-		list = list[:limit]
-		out.NextCursor = list[limit-1].ID
-	}
+	list, out.NextCursor = cutPage(list, limit, func(x *facts.Fact) string { return x.ID })
 	out.Facts = newFactsJSON(user, list)
 	return encode(w, http.StatusOK, out)
 }
@@ -359,11 +356,7 @@ func (a factAPI) remove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.facts.Delete(r.Context(), projectOf(r), user, id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.facts.Delete(r.Context(), projectOf(r), user, id))
 }
 
 func (a factAPI) clear(w http.ResponseWriter, r *http.Request) error {
@@ -371,11 +364,7 @@ func (a factAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.facts.Clear(r.Context(), projectOf(r), user); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.facts.Clear(r.Context(), projectOf(r), user))
 }
 
 // factCause is the optional body of a call that changes a fact.

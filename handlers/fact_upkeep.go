@@ -8,15 +8,6 @@ import (
 	"github.com/heardlog/heardlog/memory/facts"
 )
 
-// readFactBody reads an optional body.
-func (a factAPI) readFactBody(w http.ResponseWriter, r *http.Request, v any) error {
-	body, err := a.readOptional(w, r)
-	if err != nil || body == nil {
-		return err
-	}
-	return a.unmarshal(body, v, true)
-}
-
 // act serves a change of one fact that takes nothing but a cause.
 func (a factAPI) act(do func(ctx context.Context, project, user, id, cause string) (*facts.Fact, error)) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -25,7 +16,7 @@ func (a factAPI) act(do func(ctx context.Context, project, user, id, cause strin
 			return err
 		}
 		var in factCause
-		if err := a.readFactBody(w, r, &in); err != nil {
+		if err := a.decodeOptional(w, r, &in); err != nil {
 			return err
 		}
 		f, err := do(r.Context(), projectOf(r), user, id, in.Cause)
@@ -48,7 +39,7 @@ func (a factAPI) decay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var in decayRequest
-	if err := a.readFactBody(w, r, &in); err != nil {
+	if err := a.decodeOptional(w, r, &in); err != nil {
 		return err
 	}
 	f, err := a.facts.Decay(r.Context(), projectOf(r), user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
@@ -79,7 +70,7 @@ func (a factAPI) decayAll(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var in decayAllRequest
-	if err := a.readFactBody(w, r, &in); err != nil {
+	if err := a.decodeOptional(w, r, &in); err != nil {
 		return err
 	}
 	kept, dropped, err := a.facts.DecayAll(r.Context(), projectOf(r), user, valueOr(in.Factor, facts.DefaultFactor), in.DropBelow, in.DryRun, in.Cause)
@@ -110,7 +101,7 @@ func (a factAPI) search(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var in searchFactsRequest
-	if err := a.readFactBody(w, r, &in); err != nil {
+	if err := a.decodeOptional(w, r, &in); err != nil {
 		return err
 	}
 	if err := checkQuery(in.Query); err != nil {

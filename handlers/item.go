@@ -413,15 +413,10 @@ type foundJSON struct {
 }
 
 func (a itemAPI) search(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readOptional(w, r)
+	var in searchRequest
+	err := a.decodeOptional(w, r, &in)
 	if err != nil {
 		return err
-	}
-	var in searchRequest
-	if body != nil {
-		if err := a.unmarshal(body, &in, true); err != nil {
-			return err
-		}
 	}
 	names, err := openAINames(in.RoleNames)
 	if err != nil {
@@ -486,18 +481,13 @@ func (in searchRequest) search() (q window.SearchQuery, limit int, err error) {
 }
 
 func (a itemAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readOptional(w, r)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		memoryScope
 		Scope string `json:"scope"`
 	}
-	if body != nil {
-		if err := a.unmarshal(body, &in, true); err != nil {
-			return err
-		}
+	err := a.decodeOptional(w, r, &in)
+	if err != nil {
+		return err
 	}
 	level, err := window.ParseLevel("scope", in.Scope)
 	if err != nil {

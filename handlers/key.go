@@ -81,9 +81,6 @@ func (a keyAPI) list(w http.ResponseWriter, r *http.Request) error {
 
 // revoke ends a key.
 func (a keyAPI) revoke(w http.ResponseWriter, r *http.Request) error {
-	if _, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	return noContent(w, err)
 }

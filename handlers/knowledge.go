@@ -121,10 +121,7 @@ func (a knowledgeAPI) bases(w http.ResponseWriter, r *http.Request) error {
 		Bases      []baseJSON `json:"bases"`
 		NextCursor string     `json:"next_cursor,omitempty"`
 	}{Bases: []baseJSON{}}
-	if len(list) > limit {
-		list = list[:limit]
-		out.NextCursor = list[limit-1].Name
-	}
+	list, out.NextCursor = cutPage(list, limit, func(x knowledge.Info) string { return x.Name })
 	for i := range list {
 		out.Bases = append(out.Bases, newBaseJSON(&list[i]))
 	}
@@ -137,11 +134,7 @@ func (a knowledgeAPI) deleteBase(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.knowledge.DeleteBase(r.Context(), projectOf(r), name); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.knowledge.DeleteBase(r.Context(), projectOf(r), name))
 }
 
 // entrySourceJSON is where an entry was taken from.
@@ -257,11 +250,7 @@ func (a knowledgeAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.knowledge.Delete(r.Context(), projectOf(r), name, id, ifVersion); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.knowledge.Delete(r.Context(), projectOf(r), name, id, ifVersion))
 }
 
 // versionParam returns the parameter if_version, nil if it is absent.
@@ -293,10 +282,7 @@ func (a knowledgeAPI) list(w http.ResponseWriter, r *http.Request) error {
 		Total      int64       `json:"total"`
 		NextCursor string      `json:"next_cursor,omitempty"`
 	}{Entries: []entryJSON{}, Total: total}
-	if len(list) > limit {
-		list = list[:limit]
-		out.NextCursor = list[limit-1].ID
-	}
+	list, out.NextCursor = cutPage(list, limit, func(x knowledge.Entry) string { return x.ID })
 	for i := range list {
 		out.Entries = append(out.Entries, newEntryJSON(&list[i]))
 	}

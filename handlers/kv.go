@@ -158,11 +158,7 @@ func (a kvAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.kv.Delete(r.Context(), projectOf(r), namespace, key); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.kv.Delete(r.Context(), projectOf(r), namespace, key))
 }
 
 // Page sizes of the lists of keys and of namespaces.
@@ -242,9 +238,6 @@ func (a kvAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.kv.Clear(r.Context(), projectOf(r), namespace); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err = a.kv.Clear(r.Context(), projectOf(r), namespace)
+	return noContent(w, err)
 }

@@ -102,11 +102,7 @@ func (a modelAPI) get(w http.ResponseWriter, r *http.Request) error {
 
 // delete serves DELETE /v1/memory-models/{name}. An unknown model is no error.
 func (a modelAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	if err := a.models.Delete(r.Context(), projectOf(r), chi.URLParam(r, "name")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.models.Delete(r.Context(), projectOf(r), chi.URLParam(r, "name")))
 }
 
 // memoryModelName is a model in a list.
@@ -136,10 +132,7 @@ func (a modelAPI) list(w http.ResponseWriter, r *http.Request) error {
 		Models     []memoryModelName `json:"memory_models"`
 		NextCursor string            `json:"next_cursor,omitempty"`
 	}{Models: []memoryModelName{}}
-	if len(page) > limit {
-		page = page[:limit]
-		out.NextCursor = page[limit-1].Name
-	}
+	page, out.NextCursor = cutPage(page, limit, func(x model.Model) string { return x.Name })
 	for _, m := range page {
 		out.Models = append(out.Models, memoryModelName{m.Name, timeMS(m.UpdatedMS)})
 	}

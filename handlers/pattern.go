@@ -90,11 +90,7 @@ func (a patternAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.patterns.Delete(r.Context(), projectOf(r), id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.patterns.Delete(r.Context(), projectOf(r), id))
 }
 
 // list serves GET /v1/patterns.

@@ -97,8 +97,7 @@ func (a sessionAPI) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	setSession(w, r, k.Secret, ends)
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, nil)
 }
 
 // delete ends the session of the request's cookie. It is no error if there is none.
@@ -111,8 +110,7 @@ func (a sessionAPI) delete(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	setSession(w, r, "", time.Unix(1, 0))
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, nil)
 }
 
 func setSession(w http.ResponseWriter, r *http.Request, value string, ends time.Time) {

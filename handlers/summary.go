@@ -72,9 +72,6 @@ func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a contextAPI) deleteSummary(w http.ResponseWriter, r *http.Request) error {
-	if _, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0)
+	return noContent(w, err)
 }

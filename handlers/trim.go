@@ -110,9 +110,6 @@ func (a contextAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err := a.readNone(w, r); err != nil {
 		return err
 	}
-	if _, err := a.memory.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err := a.memory.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	return noContent(w, err)
 }

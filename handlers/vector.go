@@ -205,11 +205,8 @@ func (a vectorAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.vectors.Delete(r.Context(), c, []string{id}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err = a.vectors.Delete(r.Context(), c, []string{id})
+	return noContent(w, err)
 }
 
 // deleteDocumentsRequest names documents by their IDs or their metadata.
@@ -252,11 +249,8 @@ func (a vectorAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.vectors.Clear(r.Context(), c); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err = a.vectors.Clear(r.Context(), c)
+	return noContent(w, err)
 }
 
 // searchDocumentsRequest asks for the documents closest to a text or an embedding.
@@ -360,10 +354,7 @@ func (a vectorAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := documentList{Documents: []documentJSON{}, Total: info.Documents, Dimensions: info.Dimensions}
-	if len(docs) > limit {
-		docs = docs[:limit]
-		out.NextCursor = docs[limit-1].ID
-	}
+	docs, out.NextCursor = cutPage(docs, limit, func(x vector.Document) string { return x.ID })
 	for i := range docs {
 		out.Documents = append(out.Documents, newDocument(&docs[i]))
 	}
@@ -396,10 +387,7 @@ func (a vectorAPI) collections(w http.ResponseWriter, r *http.Request) error {
 		Collections []collectionJSON `json:"collections"`
 		NextCursor  string           `json:"next_cursor,omitempty"`
 	}{Collections: []collectionJSON{}}
-	if len(list) > limit {
-		list = list[:limit]
-		out.NextCursor = list[limit-1].Name
-	}
+	list, out.NextCursor = cutPage(list, limit, func(x vector.Info) string { return x.Name })
 	for i := range list {
 		out.Collections = append(out.Collections, newCollection(&list[i]))
 	}

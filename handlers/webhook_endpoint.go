@@ -157,11 +157,7 @@ func dropSecrets(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 }
 
 func (a webhookAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
-	if err := a.webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent(w, a.webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id")))
 }
 
 // secretAnswer shows a new secret once.
@@ -172,14 +168,9 @@ type secretAnswer struct {
 
 func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	var in rotateRequest
-	body, err := a.readOptional(w, r)
+	err := a.decodeOptional(w, r, &in)
 	if err != nil {
 		return err
-	}
-	if body != nil {
-		if err := a.unmarshal(body, &in, true); err != nil {
-			return err
-		}
 	}
 	key, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {
@@ -210,11 +201,8 @@ func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a webhookAPI) revokeSecret(w http.ResponseWriter, r *http.Request) error {
-	if _, err := a.webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	_, err := a.webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id"))
+	return noContent(w, err)
 }
 
 func (a webhookAPI) switchEndpoint(enable bool) handlerFunc {
