@@ -39,9 +39,9 @@ type Assembly struct {
 	Stream              bool   // for a turn without a Request
 }
 
-// ModelGivesWay reports whether a request's model is a placeholder: clients that must send
+// modelGivesWay reports whether a request's model is a placeholder: clients that must send
 // something send one of these.
-func ModelGivesWay(model string) bool {
+func modelGivesWay(model string) bool {
 	return model == "" || model == "default" || model == "heardlog"
 }
 
@@ -98,7 +98,7 @@ func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []str
 			}
 		}
 		own, ok := find(req, name)
-		if !ok || name == "model" && ModelGivesWay(a.Request.Model) {
+		if !ok || name == "model" && modelGivesWay(a.Request.Model) {
 			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
 			names = append(names, name)
 			return nil
@@ -130,7 +130,7 @@ func (a *Assembly) appendMember(dst, quoted []byte, name string, v []byte) []byt
 // request is better than no model at all.
 func (a *Assembly) model() string {
 	switch {
-	case a.Request != nil && !ModelGivesWay(a.Request.Model):
+	case a.Request != nil && !modelGivesWay(a.Request.Model):
 		return a.Request.Model
 	case a.Model != "":
 		return a.Model
@@ -181,7 +181,7 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 		dst = a.appendMessage(dst, &m)
 	}
 	summary, late := a.Summary != "", a.lateSystem()
-	for i, msgs := 0, MergeUsers(a.Messages); i < len(msgs); i++ {
+	for i, msgs := 0, mergeUsers(a.Messages); i < len(msgs); i++ {
 		if summary && msgs[i].Role != "system" && msgs[i].Role != "developer" {
 			dst, summary = appendSummary(dst, first, last, a.Summary), false
 		}

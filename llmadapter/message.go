@@ -187,11 +187,11 @@ func (m *Message) contentOf() []byte {
 	return text.AppendJSON(nil, m.Text)
 }
 
-// MergeUsers merges each run of unanswered user messages into one, as Agora does for its models;
+// mergeUsers merges each run of unanswered user messages into one, as Agora does for its models;
 // the ledger keeps each of them. Texts are joined by a line break. If one of them has parts, the
 // result is an array of all parts in order. The merged message has the turn, time and metadata of
-// the last one. MergeUsers changes msgs in place.
-func MergeUsers(msgs []Message) []Message {
+// the last one. mergeUsers changes msgs in place.
+func mergeUsers(msgs []Message) []Message {
 	out := msgs[:0]
 	for _, m := range msgs {
 		if n := len(out); n > 0 && m.Role == "user" && out[n-1].Role == "user" && m.Name == out[n-1].Name {

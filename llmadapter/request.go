@@ -21,7 +21,7 @@ const MaxMessages = 4096
 type Request struct {
 	Messages []Incoming
 	Stream   bool   // the client wants server-sent events
-	Model    string // as sent; see ModelGivesWay
+	Model    string // as sent; see modelGivesWay
 	AgentID  string // metadata.agent_id; never sent upstream
 	// members are the top-level members except messages, in their order.
 	members []Member

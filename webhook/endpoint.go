@@ -124,10 +124,10 @@ func (e Endpoint) Clone() Endpoint {
 	return e
 }
 
-// Revise returns the value that an update stores: next, with the fields that an update cannot
+// revise returns the value that an update stores: next, with the fields that an update cannot
 // change taken from old. Every driver calls it. When an endpoint is enabled again, its earlier
 // failures no longer count.
-func Revise(old, next Endpoint) Endpoint {
+func revise(old, next Endpoint) Endpoint {
 	next.ID, next.Project, next.CreatedMS, next.Fixed, next.MadeOf, next.Rev = old.ID, old.Project, old.CreatedMS, old.Fixed, old.MadeOf, old.Rev+1
 	next.LastSuccessMS, next.FirstFailureMS, next.LastFailureMS = old.LastSuccessMS, old.FirstFailureMS, old.LastFailureMS
 	next.KeepUntilMS = 0

@@ -69,7 +69,7 @@ func PutEndpoint(ctx context.Context, s Endpoints, e Endpoint) error {
 	return s.ChangeEndpoint(ctx, e.Project, e.ID, func(*Endpoint, int) (Endpoint, error) { return e, nil })
 }
 
-// UpdateEndpoint stores what decide returns for an endpoint, passed through Revise, and returns the
+// UpdateEndpoint stores what decide returns for an endpoint, passed through revise, and returns the
 // result. If rev is not 0 it must be the stored Rev; otherwise the call fails with fault.Conflict.
 // An error of decide stores nothing and is returned as it is. decide may run more than once.
 func UpdateEndpoint(ctx context.Context, s Endpoints, project, id string, rev int64, decide func(Endpoint) (Endpoint, error)) (Endpoint, error) {
@@ -85,7 +85,7 @@ func UpdateEndpoint(ctx context.Context, s Endpoints, project, id string, rev in
 		if err != nil {
 			return out, err
 		}
-		out = Revise(*old, next).Clone()
+		out = revise(*old, next).Clone()
 		return out, nil
 	})
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 // DefaultOverlap is how long a replaced secret keeps signing, unless the request sets another time.
 const DefaultOverlap = 24 * time.Hour
 
-// NewSecret makes a whsec_ secret of 32 random bytes.
-func NewSecret(random io.Reader) (secret.String, error) {
+// newSecret makes a whsec_ secret of 32 random bytes.
+func newSecret(random io.Reader) (secret.String, error) {
 	key := make([]byte, 32)
 	if _, err := io.ReadFull(random, key); err != nil {
 		return "", fault.Wrap(fault.Internal, err, "no random bytes")

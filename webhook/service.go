@@ -81,7 +81,7 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 	case n.Kind == KindEd25519:
 		out.Value, err = NewKey(s.Random)
 	default:
-		out.Value, err = NewSecret(s.Random)
+		out.Value, err = newSecret(s.Random)
 	}
 	return out, err
 }

@@ -41,9 +41,9 @@ func SignStandard(secret secret.String, id string, at time.Time, body []byte) (s
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// SignAsymmetric returns the Standard Webhooks v1a signature of a whsk_ key, "v1a,…": ed25519 over
+// signAsymmetric returns the Standard Webhooks v1a signature of a whsk_ key, "v1a,…": ed25519 over
 // the same text as v1. It fails with fault.Invalid if the key cannot be used.
-func SignAsymmetric(secret secret.String, id string, at time.Time, body []byte) (string, error) {
+func signAsymmetric(secret secret.String, id string, at time.Time, body []byte) (string, error) {
 	key, err := signingKey(secret)
 	if err != nil {
 		return "", err
@@ -81,7 +81,7 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 	for i, s := range secrets {
 		with := SignStandard
 		if Asymmetric(s) {
-			with = SignAsymmetric
+			with = signAsymmetric
 		}
 		sig, err := with(s, d.EventID, now, d.Body)
 		if err != nil {

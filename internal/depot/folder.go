@@ -99,11 +99,11 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return SyncFolder(filepath.Dir(path))
+	return syncFolder(filepath.Dir(path))
 }
 
-// SyncFolder writes the names in a folder to disk.
-func SyncFolder(path string) error {
+// syncFolder writes the names in a folder to disk.
+func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {
 		return err

@@ -229,7 +229,7 @@ func (s *Service) Import(ctx context.Context, project, name, id string) (Import,
 	if _, err := s.load(ctx, project, name); err != nil {
 		return Import{}, err
 	}
-	if err := CheckID("id", id); err != nil {
+	if err := checkID("id", id); err != nil {
 		return Import{}, err
 	}
 	r, err := s.cfg.Store.Record(ctx, importSpace(project, name), id)

@@ -135,7 +135,7 @@ func (b *Base) check() error {
 // check checks an entry that is to be stored, and replaces personal data. field is its path in the
 // request, "" or with a dot at its end.
 func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
-	if err := CheckID(field+"id", e.ID); err != nil {
+	if err := checkID(field+"id", e.ID); err != nil {
 		return err
 	}
 	if e.Content, err = text.Clean(field+"content", e.Content, MaxContent); err != nil {
@@ -169,8 +169,8 @@ func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
 	return e.Source.check(field + "source.")
 }
 
-// CheckID returns an error if an entry cannot have this ID.
-func CheckID(field, id string) error {
+// checkID returns an error if an entry cannot have this ID.
+func checkID(field, id string) error {
 	if id == "." || id == ".." {
 		return fault.At(fault.Invalid, field, "%q is no ID, since paths lose it on their way", id)
 	}

@@ -276,7 +276,7 @@ func (s *Service) Get(ctx context.Context, project, name, id string) (Entry, []E
 	if err != nil {
 		return Entry{}, nil, err
 	}
-	if err := CheckID("id", id); err != nil {
+	if err := checkID("id", id); err != nil {
 		return Entry{}, nil, err
 	}
 	r, err := s.cfg.Store.Record(ctx, b.space(), id)
@@ -297,7 +297,7 @@ func (s *Service) Delete(ctx context.Context, project, name, id string, ifVersio
 	if err != nil {
 		return err
 	}
-	if err := CheckID("id", id); err != nil {
+	if err := checkID("id", id); err != nil {
 		return err
 	}
 	return retry(ctx, func() error {

@@ -91,8 +91,8 @@ func (s Space) what() string {
 	return "the namespace"
 }
 
-// ErrNoKey returns the fault.NotFound of a key that a space does not hold.
-func ErrNoKey(s Space, key string) error {
+// errNoKey returns the fault.NotFound of a key that a space does not hold.
+func errNoKey(s Space, key string) error {
 	if s.Agent == "" && s.Name == "" {
 		return fault.New(fault.NotFound, "there is no conversation %q", key)
 	}
@@ -172,7 +172,7 @@ func Get(ctx context.Context, store Store, s Space, key string, nowMS int64) (En
 		return Entry{}, err
 	}
 	if len(found) == 0 {
-		return Entry{}, ErrNoKey(s, key)
+		return Entry{}, errNoKey(s, key)
 	}
 	return found[0], nil
 }

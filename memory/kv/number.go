@@ -88,7 +88,7 @@ func (s *Service) Expire(ctx context.Context, project, name, key string, ttl int
 	}
 	return s.update(ctx, project, name, key, Once{}, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
 		if old == nil {
-			return Entry{}, ErrNoKey(p.Space, key)
+			return Entry{}, errNoKey(p.Space, key)
 		}
 		e := *old
 		e.ExpiresMS = p.expires(now, ttl)

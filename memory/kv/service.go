@@ -239,7 +239,7 @@ func (s *Service) counted(p *place, size int64, put func() error) error {
 func (s *Service) Get(ctx context.Context, project, name, key string) (Entry, error) {
 	found, p, err := s.get(ctx, project, name, []string{key})
 	if err == nil && len(found) == 0 {
-		err = ErrNoKey(p.Space, key)
+		err = errNoKey(p.Space, key)
 	}
 	if err != nil {
 		return Entry{}, err
@@ -280,7 +280,7 @@ func (s *Service) Delete(ctx context.Context, project, name, key string) error {
 	}
 	found, err := s.Store.DeleteKey(ctx, p.Space, key, s.nowMS())
 	if err == nil && !found {
-		err = ErrNoKey(p.Space, key)
+		err = errNoKey(p.Space, key)
 	}
 	return err
 }

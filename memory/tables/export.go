@@ -96,7 +96,7 @@ func (x *exporting) keys() error {
 		if err != nil {
 			return x.scope.Fail(row.Text(0), err)
 		}
-		return x.each(export.Record{Key: &export.Key{Name: strings.TrimPrefix(row.Text(0), KeyOwner("")), Value: plain}})
+		return x.each(export.Record{Key: &export.Key{Name: strings.TrimPrefix(row.Text(0), keyOwner("")), Value: plain}})
 	})
 }
 

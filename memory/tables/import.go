@@ -88,7 +88,7 @@ func (m *importing) move(had, mark []byte) (err error) {
 func (m *importing) record(r *export.Record) error {
 	switch {
 	case r.Key != nil:
-		name := KeyOwner(r.Key.Name)
+		name := keyOwner(r.Key.Name)
 		_, err := m.db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", name, m.sealer.Seal(r.Key.Value, name))
 		return err
 	case r.Endpoint != nil:

@@ -17,7 +17,7 @@ import (
 
 // ServerKey returns the store's own key of that name, which the first call makes; see webhook.Log.
 func ServerKey(db Writer, s seal.Sealer, name string) ([]byte, error) {
-	owner, fresh := KeyOwner(name), make([]byte, 32)
+	owner, fresh := keyOwner(name), make([]byte, 32)
 	rand.Read(fresh) // never fails
 	if _, err := db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", owner, s.Seal(fresh, owner)); err != nil {
 		return nil, err

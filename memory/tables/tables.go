@@ -76,8 +76,8 @@ func RecordOwner(s record.Space, id string) string {
 	return seal.Owner("record", s.Project, s.Name, s.User, id)
 }
 
-// KeyOwner returns the owner of one of the store's own keys, which is its key in table meta too.
-func KeyOwner(name string) string { return seal.Owner("key", name) }
+// keyOwner returns the owner of one of the store's own keys, which is its key in table meta too.
+func keyOwner(name string) string { return seal.Owner("key", name) }
 
 // Check runs probes: those of this package and then a store's own. Each is a text and a query that
 // counts rows that must not exist. It calls each for those that find some.

@@ -69,8 +69,8 @@ const (
 	MaxUnsaid = 4000
 )
 
-// DefaultWords returns the default words.
-func DefaultWords() Words {
+// defaultWords returns the default words.
+func defaultWords() Words {
 	return Words{
 		Marker:   "[cut off here]",
 		Unsaid:   "[not heard by the caller: {{unsaid}}]",
@@ -196,9 +196,9 @@ func (v *View) Text(a Answer, heard string) string {
 
 func (v *View) words() Words {
 	if v == nil {
-		return DefaultWords()
+		return defaultWords()
 	}
-	return v.Words.Or(DefaultWords())
+	return v.Words.Or(defaultWords())
 }
 
 // ToolNote returns the words that follow a tool's result that is put back. a is what was said about
