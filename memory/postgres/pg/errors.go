@@ -13,8 +13,9 @@ import (
 )
 
 // Classify adds a code and a hint for the operator to an error of the database. what names the
-// operation that failed. Only this package knows SQLSTATE codes. An error that has a code already is
-// returned unchanged. The text of a server error may quote stored values, so it stays in the cause.
+// operation that failed. Only this package knows SQLSTATE codes. An error that has a code already
+// is returned unchanged. The text of a server error may quote stored values, so it stays in the
+// cause.
 func Classify(err error, what string) error {
 	if err == nil {
 		return nil
