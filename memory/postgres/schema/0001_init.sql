@@ -329,6 +329,7 @@ CREATE TABLE record (
   words      bigint[], -- hashes of the words by which the record is found; null for none
   PRIMARY KEY (space_no, id)
 );
-CREATE INDEX record_words ON record USING gin (words) WHERE words IS NOT NULL;
+-- Each search reads the whole list of pending entries, so it is short.
+CREATE INDEX record_words ON record USING gin (words) WITH (gin_pending_list_limit = 256) WHERE words IS NOT NULL;
 CREATE INDEX record_rev ON record (space_no, rev);
 CREATE INDEX record_deleted ON record (updated_ms) WHERE body IS NULL;
