@@ -85,10 +85,12 @@ func adviceFor(path string) string {
 	first, more, _ := strings.Cut(rest, "/")
 	advice := foreignNames[first]
 	switch {
-	case strings.HasSuffix(rest, "/"):
-		return "remove the slash at the end of the path"
-	case first == "" || strings.Contains(path, "//"):
+	case strings.Contains(path, "//"):
 		return "the path has two slashes in a row; remove the one at the end of the client's base URL"
+	case strings.HasSuffix(path, "/"):
+		return "remove the slash at the end of the path"
+	case first == "v1":
+		return "the base URL of the client names /v1 twice"
 	case advice == passAdvice && agent:
 		return "it is not served for an agent; use the base URL /v1 for it"
 	case advice == passAdvice:

@@ -83,6 +83,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		"/responses/r_1/cancel": "/responses/{id}", "/completions": "client.responses.create", "/assistants": "chat completions",
 		"/chat/completions/": "slash at the end", "/models/": "slash at the end", "//chat/completions": "two slashes", "/chat": "/chat/completions",
 		"/audio/speech": "not served", "/images/generations": "not served", "/nothing": "/docs shows every path", "/nothing/": "slash at the end",
+		"/v1/chat/completions": "/v1 twice",
 	} {
 		for _, base := range []string{v1, agent(id)} {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -92,6 +93,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}
 	s.post(v1+"/audio/speech", nil).failed(http.StatusNotFound, "not_found", "HEARDLOG_PASSTHROUGH=/v1/audio/*")
 	s.post(v1+"/moderations", nil).failed(http.StatusNotFound, "not_found", "HEARDLOG_PASSTHROUGH=/v1/moderations sends")
+	s.get(v1+"/agents/").failed(http.StatusNotFound, "not_found", "slash at the end")
 	s.post("/chat/completions", nil).failed(http.StatusNotFound, "not_found", "must end in /v1")
 	for _, c := range []struct{ method, path, allow string }{
 		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET, PATCH"}, {"PUT", v1 + "/agents", "GET, POST"}, {"GET", agent(id, "/leave"), "POST"},
