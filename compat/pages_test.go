@@ -1,9 +1,13 @@
 package compat_test
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -59,30 +63,132 @@ func TestPagesRun(t *testing.T) {
 	}
 }
 
-// TestPagesSessions runs the sessions of pages under docs that show commands with their answers.
-// The answers have the shape that the page shows.
+// sessionPages are pages under docs with a session: commands, with their answers below them. A line
+// that starts a server is left out.
+var sessionPages = []struct {
+	page   string
+	env    []string
+	before []string // commands that the page takes for granted
+	needs  string   // a program
+}{
+	{page: "guides/callers.md"},
+	{page: "guides/conversations.md"},
+	{page: "guides/facts.md"},
+	{page: "guides/find-a-call.md", before: []string{
+		`curl -s localhost:8080/v1/join -d '{"name":"desk","properties":{"labels":{"line":"sales"},"heardlog":{"scope":{"user_id":"+4930123456"}}}}'`,
+		`A=$(curl -s 'localhost:8080/v1/agents?name=desk' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
+		`curl -s localhost:8080/v1/agents/$A/chat/completions -d '{"messages":[{"role":"user","content":"I want a refund."}]}'`,
+		`curl -s localhost:8080/v1/agents/$A/leave -X POST`,
+	}},
+	{page: "guides/ingest.md", env: []string{"HEARDLOG_CREDENTIALS=shop=id:secret", "HEARDLOG_INGEST_SECRETS=shop=the-secret-of-the-console"}, needs: "openssl"},
+	{page: "guides/key-values.md"},
+	{page: "guides/knowledge.md"},
+	{page: "guides/limits.md"},
+	{page: "guides/mcp.md"},
+	{page: "guides/memories.md"},
+	{page: "guides/patterns.md"},
+	{page: "guides/recall.md"},
+	{page: "guides/redaction.md", env: []string{"HEARDLOG_REDACT=card,iban,phone,email"}, before: []string{
+		"H=http://127.0.0.1:8080; A=bot; curl -s $H/v1/chat/completions -H 'X-Agent-Id: bot' -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'",
+	}},
+	{page: "guides/remember.md", needs: "jq"},
+	{page: "guides/vectors.md"},
+}
+
+// TestPagesSessions runs the sessions. Each answer is an error only where the page shows one, and
+// it has the shape that the page shows, unless that is shortened with "…". IDs that a page shows
+// in an answer and uses below stand for those that the server gave.
 func TestPagesSessions(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"guides/callers.md", "guides/conversations.md"} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range sessionPages {
+		t.Run(tt.page, func(t *testing.T) {
 			t.Parallel()
-			page, err := os.ReadFile("../docs/" + name)
+			if _, err := exec.LookPath(cmp.Or(tt.needs, "bash")); err != nil {
+				t.Skipf("%s is not installed", tt.needs)
+			}
+			page, err := os.ReadFile("../docs/" + tt.page)
 			if err != nil {
 				t.Fatal(err)
 			}
-			steps := session(string(page))
-			if len(steps) < 4 {
-				t.Fatalf("the page has %d commands", len(steps))
+			env := append([]string{"HEARDLOG_AUTO_JOIN=true", "HEARDLOG_LLM_URL=" + fakeLLM(t) + "/v1", "HEARDLOG_LLM_MODEL=fake-1"}, tt.env...)
+			run := shell(t, strings.TrimPrefix(start(t, env...).url, "http://"))
+			for _, c := range tt.before {
+				run(c)
 			}
-			s := start(t)
-			for i, got := range runShell(t, steps, strings.TrimPrefix(s.url, "http://")) {
-				if len(steps[i].want) == 0 {
-					continue // the page leaves the answer out
+			ids, calls := map[string]string{}, 0
+			for _, c := range session(string(page)) {
+				if strings.HasPrefix(c.text, "HEARDLOG_") {
+					continue
 				}
-				if err := sameShape(steps[i].want, got); err != nil {
-					t.Errorf("$ %s\n%v\nthe page has\n%s\ncame\n%s", steps[i].text, err, strings.Join(steps[i].want, "\n"), strings.Join(got, "\n"))
+				calls += strings.Count(c.text, "curl ")
+				got := run(shownIDs.ReplaceAllStringFunc(c.text, func(id string) string { return cmp.Or(ids[id], id) }))
+				want, all := strings.Join(c.want, "\n"), strings.Join(got, "\n")
+				if isError.MatchString(all) != isError.MatchString(want) {
+					t.Errorf("$ %s\nthe page has\n%s\ncame\n%s", c.text, want, all)
 				}
+				if strings.HasPrefix(want, "{") && !strings.Contains(want, "…") {
+					if err := sameShape(c.want, got); err != nil {
+						t.Errorf("$ %s\n%v\nthe page has\n%s\ncame\n%s", c.text, err, want, all)
+					}
+				}
+				given := shownIDs.FindAllString(all, -1)
+				for i, id := range shownIDs.FindAllString(want, len(given)) {
+					if _, known := ids[id]; !known {
+						ids[id] = given[i]
+					}
+				}
+			}
+			if calls == 0 {
+				t.Fatal("the page has no calls")
 			}
 		})
 	}
+}
+
+var (
+	shownIDs = regexp.MustCompile(uuids.String() + `|\b[0-9a-f]{32}\b`)
+	isError  = regexp.MustCompile(`(?m)^\{"(detail|error)":`)
+)
+
+// shell starts a bash and returns a function that runs a command in it and returns the lines of its
+// output. The address is that of the server, instead of the one on the pages.
+func shell(t *testing.T, addr string) func(string) []string {
+	t.Helper()
+	const mark = "--- end of command"
+	bash := exec.CommandContext(within(t, patience), "bash")
+	bash.Dir, bash.Env = t.TempDir(), []string{"PATH=" + os.Getenv("PATH")}
+	in, err := bash.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := bash.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bash.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = bash.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	run := func(text string) (got []string) {
+		t.Helper()
+		text = strings.NewReplacer("127.0.0.1:8080", addr, "localhost:8080", addr).Replace(text)
+		if _, err := fmt.Fprintf(in, "%s\necho; echo '%s'\n", text, mark); err != nil {
+			t.Fatal(err)
+		}
+		for lines.Scan() {
+			if lines.Text() == mark {
+				return got
+			}
+			got = append(got, lines.Text())
+		}
+		t.Fatalf("$ %s\nbash ended: %v", text, lines.Err())
+		return nil
+	}
+	run(`curl() { command curl -sS "$@" || echo '{"detail":"curl failed"}'; }`)
+	return run
 }

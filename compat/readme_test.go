@@ -42,14 +42,26 @@ func blocks(readme, kind string) [][]string {
 	return out
 }
 
+// session returns the commands of a page. One goes on to the next line after a backslash, or while
+// a single quote is open.
 func session(readme string) []command {
 	var out []command
 	for _, block := range blocks(readme, "console") {
+		open := false
 		for _, line := range block {
-			if text, ok := strings.CutPrefix(line, "$ "); ok {
+			text, begins := strings.CutPrefix(line, "$ ")
+			switch {
+			case open:
+				out[len(out)-1].text += "\n" + line
+			case begins:
 				out = append(out, command{text: text})
-			} else if len(out) > 0 {
+			case len(out) > 0:
 				out[len(out)-1].want = append(out[len(out)-1].want, line)
+				continue
+			}
+			if len(out) > 0 {
+				last := out[len(out)-1].text
+				open = strings.HasSuffix(last, "\\") || strings.Count(last, "'")%2 == 1
 			}
 		}
 	}
