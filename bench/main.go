@@ -1,6 +1,7 @@
 // Command bench measures Heardlog against what it is built on, in one run on one machine, and
 // prints ratios: against a bare chi handler, the disk's fdatasync, one transaction an append,
-// pgbench and httputil.ReverseProxy. docs/internals/performance.md has the results.
+// pgbench, httputil.ReverseProxy, Redis and memcached. docs/internals/performance.md has the
+// results.
 //
 //	go run .              # everything, about fifteen minutes
 //	go run . -quick       # a few seconds a part, for orientation
@@ -87,7 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12,13", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy, 13 fairness between projects")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12,13,14", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy, 13 fairness between projects, 14 keys and values, which needs redis-server, redis-benchmark and memcached")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "the server's binary; empty builds one")
 	against := flags.String("against", "", "binary of another server, such as an older version: both are measured, round by round in turn, and shown side by side")
@@ -141,7 +142,7 @@ func (b *bench) all(ctx context.Context, only string, files uint64, strict bool)
 		(*bench).benchHistory, (*bench).benchAppend, (*bench).benchProxy, (*bench).benchRestart,
 		(*bench).benchBudget, (*bench).benchMany, (*bench).benchWebhooks, (*bench).benchContext,
 		(*bench).benchTail, (*bench).benchPostgres, (*bench).benchPairs, (*bench).benchConversation,
-		(*bench).benchFair,
+		(*bench).benchFair, (*bench).benchKV,
 	}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {

@@ -51,10 +51,10 @@ func TestKillKeyMigration(t *testing.T) {
 	t.Parallel()
 	dir, redis := t.TempDir(), startRedis(t)
 	own := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}
-	model := func(source, target string) []string {
+	model := func(source, target, provider string) []string {
 		path := filepath.Join(dir, target+".yaml")
-		text := fmt.Sprintf("apiVersion: ossa/v0.3.2\nkind: MemoryModel\nlong_term: {enabled: false}\nshort_term: {enabled: true, provider: %[2]s, connection: {endpoint: \"redis://%[3]s\"}}\n"+
-			"lifecycle: {migration: {enabled: true, source_provider: %[1]s, target_provider: %[2]s, batch_size: 100}}\n", source, target, redis)
+		text := fmt.Sprintf("apiVersion: ossa/v0.3.2\nkind: MemoryModel\nlong_term: {enabled: false}\nshort_term: {enabled: true, provider: %s, connection: {endpoint: \"redis://%s\"}}\n"+
+			"lifecycle: {migration: {enabled: true, source_provider: %s, target_provider: %s, batch_size: 100}}\n", provider, redis, source, target)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestKillKeyMigration(t *testing.T) {
 	s = start(t, own...)
 	want := read(s)
 	s.kill()
-	for _, env := range [][]string{model("sqlite", "redis"), model("redis", "sqlite")} {
+	for _, env := range [][]string{model("sqlite", "redis", "redis"), model("redis", "sqlite", "local_cache")} {
 		for range 8 {
 			s := launch(t, env...)
 			if _, ok := s.stderr.find(func(line string) bool { return strings.Contains(line, "keys and values: migrating") }); !ok {

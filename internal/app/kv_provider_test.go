@@ -1,9 +1,11 @@
 package app_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +61,19 @@ func TestKeysInRedis(t *testing.T) {
 		if !strings.Contains(page, `heardlog_kv_provider_events_total{event="`+event+`"}`) {
 			t.Errorf("no event %s is counted", event)
 		}
+	}
+	s.stop()
+	var hooks []string
+	for line := range strings.Lines(s.log.String()) {
+		var logged struct{ Event string }
+		if json.Unmarshal([]byte(line), &logged) == nil && strings.HasPrefix(logged.Event, "on_") {
+			hooks = append(hooks, logged.Event)
+		}
+	}
+	// A connection of the pool may fail one call more after the server is back.
+	order := regexp.MustCompile(`^on_init( on_error on_connection_lost( on_error)* on_connection_restored)+ on_shutdown$`)
+	if got := strings.Join(hooks, " "); !order.MatchString(got) {
+		t.Errorf("the hooks came as %s", got)
 	}
 }
 

@@ -3,24 +3,29 @@ package data_test
 import (
 	"context"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/backup"
+	"github.com/heardlog/heardlog/internal/depot"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
 // TestSchedule: a backup is made when one is due and not before, the newest are kept, one that
-// fails removes nothing, and what restore makes of it with the secret key has the same bytes.
+// fails removes nothing, and what restore makes of it with the secret key has the same bytes. It
+// goes to a folder or to a bucket.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{sqliteURL(t), postgrestest.URL(t)} {
+	bucket, keys := bucketAt(t)
+	for url, place := range map[string]string{sqliteURL(t): t.TempDir(), postgrestest.URL(t): t.TempDir(), sqliteURL(t): bucket} {
 		filled(t, url, 3)
-		folder, now, failed := t.TempDir(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0
+		now, failed := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0
+		getenv := func(name string) string { return keys[name] }
 		s := backup.Schedule{
-			Place: folder, Getenv: os.Getenv, Every: 24 * time.Hour, Keep: 2, Encrypt: true, Key: sealKey,
+			Place: place, Getenv: getenv, Every: 24 * time.Hour, Keep: 2, Encrypt: true, Key: sealKey,
 			Alone: func(_ context.Context, f func() error) error { return f() }, Now: func() time.Time { return now },
 			Open: func(ctx context.Context) (backup.Source, error) {
 				if url[:6] == "sqlite" {
@@ -38,7 +43,7 @@ func TestSchedule(t *testing.T) {
 			t.Helper()
 			now = now.Add(after)
 			s.Look(t.Context())
-			if list := must(os.ReadDir(folder)); len(list) != want || failed != errors {
+			if list := must(backup.List(t.Context(), must(depot.Open(place, getenv)), backup.Label)); len(list) != want || failed != errors {
 				t.Errorf("%d backups and %d errors, want %d and %d", len(list), failed, want, errors)
 			}
 		}
@@ -50,11 +55,49 @@ func TestSchedule(t *testing.T) {
 		s.Key = sealKey
 		look(0, 2, 1)
 		to := sqliteURL(t)
-		if _, errs, err := run(t, settingsOf(to), "", "restore", folder); err != nil {
+		if _, errs, err := run(t, with(settingsOf(to), keys), "", "restore", place); err != nil {
 			t.Fatalf("restore: %v\n%s", err, errs)
 		}
 		if exported(t, to) != exported(t, url) {
 			t.Error("what was restored has other bytes")
 		}
+	}
+}
+
+// TestScheduleOfServers: of two servers on one database, one makes a backup that is due, and the
+// other makes none, neither meanwhile nor afterwards.
+func TestScheduleOfServers(t *testing.T) {
+	t.Parallel()
+	url, folder := postgrestest.URL(t), t.TempDir()
+	filled(t, url, 1)
+	begun, release := make(chan struct{}), make(chan struct{})
+	server := func(opened func()) (s *backup.Schedule, done *int) {
+		store := must(postgres.Open(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}))
+		t.Cleanup(func() { store.Close() })
+		done = new(int)
+		return &backup.Schedule{
+			Place: folder, Getenv: func(string) string { return "" }, Every: time.Hour, Keep: 2, Alone: store.Alone, Now: time.Now,
+			Open: func(ctx context.Context) (backup.Source, error) {
+				opened()
+				return postgres.OpenReader(ctx, postgres.Options{URL: url, SealKey: []byte(sealKey)})
+			},
+			Done: func(_ string, _ int64, err error) {
+				if *done++; err != nil {
+					t.Error(err)
+				}
+			},
+		}, done
+	}
+	first, firstDone := server(func() { close(begun); <-release })
+	second, secondDone := server(func() { t.Error("the second server makes a backup, too") })
+	var wg sync.WaitGroup
+	wg.Go(func() { first.Look(t.Context()) })
+	<-begun
+	second.Look(t.Context())
+	close(release)
+	wg.Wait()
+	second.Look(t.Context())
+	if list := must(os.ReadDir(folder)); len(list) != 1 || *firstDone != 1 || *secondDone != 0 {
+		t.Errorf("%d backups; the first server made %d, the second %d", len(list), *firstDone, *secondDone)
 	}
 }

@@ -227,10 +227,17 @@ func (h *host) providerInterface() {
 	}
 }
 
+// compacts says what compacts each store.
+var compacts = map[string]string{
+	"sqlite":   "what is deleted makes room for what is stored next; heardlog compact returns it to the disk",
+	"postgres": "the database's autovacuum does it by its own thresholds, and heardlog compact at once",
+	"memory":   "nothing is on a disk",
+}
+
 func (h *host) lifecycle() {
 	for _, s := range []struct{ name, why string }{
 		{"backup", "backups are the operator's: HEARDLOG_MEMORY_MODEL with a destination, or heardlog backup"},
-		{"compaction", "the store compacts itself"},
+		{"compaction", compacts[h.Store]},
 	} {
 		if to := h.text("lifecycle.backup.destination"); s.name == "backup" && h.Connects && h.Store != "memory" && to != "" {
 			if strings.Contains(to, "://") && !h.Uploads {
