@@ -62,7 +62,7 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 	if stopping || time.Until(ends) < minAttempt {
 		ended(ticket, d.Urgent, unknown, r.c.Now())
 		land()
-		r.tell(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
+		r.retryCall(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
 	out := r.attempt(d, ends)
@@ -72,7 +72,7 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 		land()
 	}
 	if out.ErrorClass == ClassCanceled {
-		r.tell(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
+		r.retryCall(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
 	r.metrics.observe(out)
@@ -90,7 +90,7 @@ func (r *run) end(d Delivery, result Result, leaseEnds time.Time) {
 // finish stores a result; one that another claim has overtaken counts for nothing.
 func (r *run) finish(ctx context.Context, d Delivery, result Result) {
 	r.log(d, result)
-	if r.tell(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) }) && result.State == Dead {
+	if r.retryCall(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) }) && result.State == Dead {
 		r.metrics.dead.Inc()
 	}
 }
@@ -112,9 +112,10 @@ func (r *run) attempt(d Delivery, ends time.Time) (out Outcome) {
 	return r.c.Sender.Send(ctx, d)
 }
 
-// tell makes a store call that ends a claim, and retries it until the lease ends. A result that is
-// not stored by then means that the delivery is sent again. It reports whether the call succeeded.
-func (r *run) tell(ctx context.Context, d Delivery, call string, do func(context.Context) error) bool {
+// retryCall makes a store call that ends a claim, and retries it until the lease ends. A result
+// that is not stored by then means that the delivery is sent again. It reports whether the call
+// succeeded.
+func (r *run) retryCall(ctx context.Context, d Delivery, call string, do func(context.Context) error) bool {
 	for pause, known := finishPause, false; ; pause *= 2 {
 		began := time.Now()
 		err := safely(ctx, do)

@@ -279,7 +279,7 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 	if err != nil {
 		return nil, ClassEndpoint, fault.New(fault.Invalid, "no request can be made from the endpoint's URL")
 	}
-	if err := d.Endpoint.dress(req); err != nil {
+	if err := d.Endpoint.setHeaders(req); err != nil {
 		return nil, ClassEndpoint, err
 	}
 	req.Header.Set("Content-Type", "application/json")
@@ -294,9 +294,9 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 	return req, "", nil
 }
 
-// dress sets the endpoint's own headers on a request. They are checked again here: a header stored
-// by other means must not forge one of Heardlog's.
-func (e *Endpoint) dress(req *http.Request) error {
+// setHeaders sets the endpoint's own headers on a request. They are checked again here: a header
+// stored by other means must not forge one of Heardlog's.
+func (e *Endpoint) setHeaders(req *http.Request) error {
 	if err := e.checkHeaders(); err != nil {
 		return err
 	}

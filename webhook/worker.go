@@ -196,7 +196,7 @@ func (r *run) claim(ctx context.Context) {
 			look = true
 		case <-r.freed:
 			if more {
-				most = r.together(ctx, left, most)
+				most = r.awaitEnded(ctx, left, most)
 			}
 		case <-held.C: // an endpoint that was held back may go on
 		}
@@ -209,10 +209,10 @@ func (r *run) claim(ctx context.Context) {
 // whether it takes one delivery or eight.
 const gatherFor = 2 * time.Millisecond
 
-// together waits briefly until most attempts have ended since the last claim, which left the given
-// number free. It returns the number to wait for the next time, which shrinks if fewer end in time:
-// the others hang at silent receivers and must not delay those that end.
-func (r *run) together(ctx context.Context, left, most int) int {
+// awaitEnded waits briefly until most attempts have ended since the last claim, which left the
+// given number free. It returns the number to wait for the next time, which shrinks if fewer end in
+// time: the others hang at silent receivers and must not delay those that end.
+func (r *run) awaitEnded(ctx context.Context, left, most int) int {
 	t := time.NewTimer(gatherFor)
 	defer t.Stop()
 	for {
@@ -246,7 +246,7 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
 		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: r.room(now), Busy: r.under, Ended: r.ended, Allow: r.allow,
+		Room: r.room(now), Busy: r.inProgress, Ended: r.ended, Allow: r.allow,
 	})
 	if err != nil {
 		return 0, err
@@ -401,8 +401,8 @@ func (r *run) ended(e *Endpoint) int {
 	return r.landed[e.ID]
 }
 
-// under returns how many attempts of a project and of an endpoint are in progress.
-func (r *run) under(e *Endpoint) (project, endpoint int) {
+// inProgress returns how many attempts of a project and of an endpoint are in progress.
+func (r *run) inProgress(e *Endpoint) (project, endpoint int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tenants[e.Project], r.flying[e.ID]

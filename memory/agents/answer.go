@@ -46,7 +46,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		return nil, err
 	}
 	// Not within the decision, which holds up all other writes of the server.
-	if r.Window != nil && s.special(&t.Agent, r.Policy) {
+	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) {
 		if err := r.Window(ctx, t); err != nil {
 			s.land(k, t.flight)
 			return nil, err
@@ -359,7 +359,7 @@ func (p *planner) replace(seq int64, edit func(memory.Message) (memory.Message, 
 func (s *Service) Progress(t *Turn, p memory.Phase) {
 	if f := t.flight; f.phase.Swap(int32(p)) != int32(p) {
 		f.agent.mu.Lock()
-		f.agent.stir()
+		f.agent.wakeFollowers()
 		f.agent.mu.Unlock()
 	}
 }
@@ -404,7 +404,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			}
 			c.Events = ev
 		}
-		if !s.special(&h.Agent, nil) {
+		if !s.hasOwnPolicy(&h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.cutBehind(view, &c)

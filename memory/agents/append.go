@@ -74,7 +74,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
-		if !s.special(&h.Agent, nil) {
+		if !s.hasOwnPolicy(&h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.cut(view, &c, &out)
@@ -110,7 +110,7 @@ func knownIDs(view memory.AgentView, msgs []memory.Message) (map[string]memory.M
 // grown reports whether a repeated message is the beginning of a stored answer that later messages
 // were merged into.
 func (s *Service) grown(a *memory.Agent, stored, again *memory.Message) bool {
-	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.special(a, nil) {
+	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.hasOwnPolicy(a, nil) {
 		return false
 	}
 	n := s.PolicyOf(a, nil).Normalise

@@ -19,7 +19,7 @@ const farBehind = 256
 func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
 	h := view.Head()
 	p := s.PolicyOf(&h.Agent, nil)
-	cuttable, err := s.toCut(view, &h, &p, c.Append)
+	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) er
 		}
 	}
 	if !cuttable.spared {
-		moveUp(c, &h, list)
+		advanceBase(c, &h, list)
 	}
 	return nil
 }
@@ -78,9 +78,9 @@ type cuttable struct {
 	spared bool
 }
 
-// toCut returns the messages since the start of the memory, or as much of the end as the cut needs
-// if added are appended. It returns nil if the policy does not apply on write.
-func (s *Service) toCut(view memory.AgentView, h *memory.Head, p *window.Policy, added []memory.Message) (*cuttable, error) {
+// cuttableOf returns the messages since the start of the memory, or as much of the end as the cut
+// needs if added are appended. It returns nil if the policy does not apply on write.
+func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Policy, added []memory.Message) (*cuttable, error) {
 	if p.Apply != window.OnWrite || !*p.Enabled {
 		return nil, nil
 	}
@@ -123,9 +123,9 @@ func (s *Service) toCut(view memory.AgentView, h *memory.Head, p *window.Policy,
 	}
 }
 
-// moveUp moves the start of the memory up if it is far before the first message that is still in
-// it.
-func moveUp(c *memory.Change, h *memory.Head, list []memory.Message) {
+// advanceBase moves the start of the memory up if it is far before the first message that is still
+// in it.
+func advanceBase(c *memory.Change, h *memory.Head, list []memory.Message) {
 	first := slices.IndexFunc(list, func(m memory.Message) bool { return m.InMemory() })
 	if first >= 0 && list[first].Seq-max(h.Agent.Settings.Memory.BaseSeq, 1) > farBehind {
 		a := h.Agent
@@ -142,7 +142,7 @@ func (s *Service) cutBehind(view memory.AgentView, c *memory.Change) error {
 		return nil
 	}
 	p := s.PolicyOf(&h.Agent, nil)
-	cuttable, err := s.toCut(view, &h, &p, c.Append)
+	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *Service) cutBehind(view memory.AgentView, c *memory.Change) error {
 		c.Replace = append(c.Replace, list[i])
 	}
 	if !cuttable.spared {
-		moveUp(c, &h, list)
+		advanceBase(c, &h, list)
 	}
 	return nil
 }

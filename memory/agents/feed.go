@@ -22,8 +22,8 @@ func revAfter(c *memory.Change, rev int64) int64 {
 	return rev
 }
 
-// stir wakes the agent's followers. The caller holds a.mu.
-func (a *liveAgent) stir() {
+// wakeFollowers wakes the agent's followers. The caller holds a.mu.
+func (a *liveAgent) wakeFollowers() {
 	for _, f := range a.feeds {
 		f.Poke()
 	}

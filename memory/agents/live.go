@@ -286,7 +286,7 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 	}
 	live := f.agent.live
 	f.generated = nil
-	f.agent.stir()
+	f.agent.wakeFollowers()
 	f.agent.mu.Unlock()
 	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
 		r.mu.Lock()

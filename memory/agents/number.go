@@ -7,8 +7,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// own returns an assistant message that opens its own turn.
-func (s *Service) own(h *memory.Head, source memory.Source, text string, rev, now int64) memory.Message {
+// ownMessage returns an assistant message that opens its own turn.
+func (s *Service) ownMessage(h *memory.Head, source memory.Source, text string, rev, now int64) memory.Message {
 	// It cannot fail without a given turn
 	m, _ := h.Place(memory.Message{Role: memory.Assistant, Source: source, Content: text, Method: memory.AssumedFull}, rev, now, false)
 	return m

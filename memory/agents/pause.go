@@ -69,10 +69,10 @@ func (s *Service) asStored(a *memory.Agent, m memory.Message) memory.Message {
 	return m
 }
 
-// hide removes the texts that a change brings while the agent is paused, and those that would come
-// back into messages that were stored without. A message from before the pause keeps its text, but
-// gets no newer one.
-func hide(c *memory.Change, view memory.AgentView, paused bool) error {
+// hidePaused removes the texts that a change brings while the agent is paused, and those that would
+// come back into messages that were stored without. A message from before the pause keeps its text,
+// but gets no newer one.
+func hidePaused(c *memory.Change, view memory.AgentView, paused bool) error {
 	if paused && !c.Copies {
 		c.Append = slices.Clone(c.Append) // the decision may have kept it
 		for i := range c.Append {

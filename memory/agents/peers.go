@@ -146,7 +146,7 @@ func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan st
 func (s *Service) beat() func(context.Context) error {
 	var places []int64 // of the last calls of NewLive
 	return func(ctx context.Context) error {
-		others, err := s.peers.Beat(ctx, s.unseen())
+		others, err := s.peers.Beat(ctx, s.newActivity())
 		if err != nil {
 			return err
 		}
@@ -176,8 +176,8 @@ func (s *Service) beat() func(context.Context) error {
 	}
 }
 
-// unseen returns the activity since it was last recorded.
-func (s *Service) unseen() []memory.Seen {
+// newActivity returns the activity since it was last recorded.
+func (s *Service) newActivity() []memory.Seen {
 	now := s.NowMS()
 	fresh := make(map[agentKey]memory.Seen, len(s.peers.told))
 	var out []memory.Seen
@@ -204,8 +204,8 @@ func (s *Service) unseen() []memory.Seen {
 	return out
 }
 
-// learn takes over what other processes have seen of an agent.
-func (s *Service) learn(ctx context.Context, k agentKey) error {
+// learnActivity takes over what other processes have seen of an agent.
+func (s *Service) learnActivity(ctx context.Context, k agentKey) error {
 	seen, err := s.peers.Seen(ctx, k.project, k.id)
 	if err != nil {
 		return err

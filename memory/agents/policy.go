@@ -16,7 +16,7 @@ func (s *Service) ServerPolicy() window.Policy { return s.cfg.Policy.Full() }
 func (s *Service) PolicyOf(a *memory.Agent, request *window.Policy) window.Policy {
 	levels := make([]window.Policy, 1, 4)
 	levels[0] = s.cfg.Policy
-	if n := a.Settings.LLM.MaxHistory; n > 0 && (n != memory.DefaultMaxHistory || s.plain()) {
+	if n := a.Settings.LLM.MaxHistory; n > 0 && (n != memory.DefaultMaxHistory || s.hasDefaultPolicy()) {
 		levels = append(levels, window.Policy{MaxMessages: &n})
 	}
 	if own := a.Settings.Memory.Policy; own != nil {
@@ -28,15 +28,15 @@ func (s *Service) PolicyOf(a *memory.Agent, request *window.Policy) window.Polic
 	return window.Merge(levels...)
 }
 
-// plain reports whether the server's own policy is the default.
-func (s *Service) plain() bool {
+// hasDefaultPolicy reports whether the server's own policy is the default.
+func (s *Service) hasDefaultPolicy() bool {
 	return s.cfg.Policy.IsZero() || s.cfg.Policy == window.Policy{Preset: window.DefaultPreset}
 }
 
-// special reports whether an agent's context is made by another policy than the default with the
-// agent's max_history, which needs no reading.
-func (s *Service) special(a *memory.Agent, request *window.Policy) bool {
-	return !s.plain() || a.Settings.Memory.Policy != nil || request != nil
+// hasOwnPolicy reports whether an agent's context is made by another policy than the default with
+// the agent's max_history, which needs no reading.
+func (s *Service) hasOwnPolicy(a *memory.Agent, request *window.Policy) bool {
+	return !s.hasDefaultPolicy() || a.Settings.Memory.Policy != nil || request != nil
 }
 
 // Counter returns the token counter of a policy that has every field set.

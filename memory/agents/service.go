@@ -183,7 +183,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	}
 	h := memory.NewHead(a, nil, 0).Apply(memory.Change{Append: taken})
 	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
-		c.Append = append(c.Append, s.own(&h, memory.SourceGreeting, a.Settings.LLM.Fill(g), 1, now))
+		c.Append = append(c.Append, s.ownMessage(&h, memory.SourceGreeting, a.Settings.LLM.Fill(g), 1, now))
 	}
 	ev, err := s.event(&a, event.Joined, 1, 0, now, EventFacts{})
 	if err != nil {
@@ -357,7 +357,7 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 		}
 		redactChange(&c, s.Redactor(agent))
 		if head.Agent.Settings.PausedUntilMS > 0 {
-			if err := hide(&c, view, s.paused(&head.Agent)); err != nil {
+			if err := hidePaused(&c, view, s.paused(&head.Agent)); err != nil {
 				return memory.Change{}, err
 			}
 		}
@@ -417,7 +417,7 @@ func (s *Service) wrote(project, id string, w *written) {
 	}
 	s.live.wrote(k, w.rev, done)
 	if w.summaries {
-		s.tellSummaries(project, id, done, w.ended)
+		s.notifySummaries(project, id, done, w.ended)
 	}
 	if w.workOn {
 		s.cfg.Ended(project, id)

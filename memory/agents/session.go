@@ -235,7 +235,7 @@ func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error)
 		return false, nil
 	}
 	if s.peers != nil { // others may have had to do with it
-		if err := s.learn(ctx, k); err != nil {
+		if err := s.learnActivity(ctx, k); err != nil {
 			return false, err
 		}
 	}

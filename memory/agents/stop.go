@@ -19,7 +19,7 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	if err != nil {
 		return err
 	}
-	if leftWith(h.Agent, key) {
+	if endedByKey(h.Agent, key) {
 		return nil
 	}
 	if err := mustBeLeavable(h.Agent); err != nil {
@@ -29,7 +29,7 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	// Asked before the decision, which must not wait.
 	elsewhere := len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0
 	err = s.stop(ctx, project, id, memory.EndOK, key, func(a memory.Agent) error {
-		if leftWith(a, key) {
+		if endedByKey(a, key) {
 			return errLeft
 		}
 		if err := mustBeLeavable(a); err != nil {
@@ -69,8 +69,8 @@ var errBusy = errors.New("an answer is in flight")
 // errLeft is returned if this very call has already ended the agent.
 var errLeft = errors.New("left with the same key")
 
-// leftWith reports whether the call with this key ended the agent.
-func leftWith(a memory.Agent, key string) bool {
+// endedByKey reports whether the call with this key ended the agent.
+func endedByKey(a memory.Agent, key string) bool {
 	return key != "" && a.Settings.LeaveKey == key
 }
 
@@ -85,7 +85,7 @@ func mustBeLeavable(a memory.Agent) error {
 func (s *Service) mark(ctx context.Context, project, id string, next memory.Status, key string) error {
 	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		if leftWith(h.Agent, key) {
+		if endedByKey(h.Agent, key) {
 			return memory.Change{}, errLeft
 		}
 		if err := mustBeLeavable(h.Agent); err != nil {

@@ -13,8 +13,8 @@ type Summaries interface {
 	Ended(project, id string)
 }
 
-// tellSummaries reports a stored change to Summaries. ended is the agent's status after it.
-func (s *Service) tellSummaries(project, id string, c *memory.Change, ended bool) {
+// notifySummaries reports a stored change to Summaries. ended is the agent's status after it.
+func (s *Service) notifySummaries(project, id string, c *memory.Change, ended bool) {
 	switch {
 	case ended && c.Agent != nil:
 		s.cfg.Summaries.Ended(project, id)
@@ -35,5 +35,5 @@ func (s *Service) tellSummaries(project, id string, c *memory.Change, ended bool
 // mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
 func (s *Service) mayMakeSummaries(a *memory.Agent) bool {
 	m := &a.Settings.Memory
-	return s.cfg.Summaries != nil && (s.special(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
+	return s.cfg.Summaries != nil && (s.hasOwnPolicy(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
 }

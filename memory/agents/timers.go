@@ -132,8 +132,8 @@ func (s *Service) Run(ctx context.Context) error {
 	for range timerWorkers {
 		wg.Go(func() {
 			for e := range work {
-				// What fell due is finished; each look is bounded.
-				s.look(context.WithoutCancel(ctx), e)
+				// What fell due is finished; each check is bounded.
+				s.checkTimers(context.WithoutCancel(ctx), e)
 			}
 		})
 	}
@@ -182,23 +182,23 @@ func (s *Service) sweepUntil(ctx context.Context) {
 	}
 }
 
-// lookTimeout bounds one look at an agent; the think of a silence runs on its own.
-const lookTimeout = 2 * time.Minute
+// checkTimeout bounds one check of an agent; the think of a silence runs on its own.
+const checkTimeout = 2 * time.Minute
 
-// retryLook is when a look that failed is tried again.
-const retryLook = 5 * time.Second
+// retryCheck is when a check that failed is tried again.
+const retryCheck = 5 * time.Second
 
-// look does what is due for one agent and plans the next look.
-func (s *Service) look(ctx context.Context, e dueEntry) {
-	ctx, stop := context.WithTimeout(ctx, lookTimeout)
+// checkTimers does what is due for one agent and plans the next check.
+func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
+	ctx, stop := context.WithTimeout(ctx, checkTimeout)
 	defer stop()
 	h, err := s.cfg.Ledger.Head(ctx, e.project, e.id)
 	again := time.Time{} // no sooner
 	if err == nil && !h.Agent.Status.Ended() {
 		if s.peers == nil {
-			err = s.act(ctx, h)
+			err = s.runDue(ctx, h)
 		} else {
-			again, err = s.actAlone(ctx, h)
+			again, err = s.runDueAlone(ctx, h)
 		}
 	}
 	if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
@@ -210,7 +210,7 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 	}
 	if err != nil {
 		s.cfg.OnError("timer of agent "+e.id, err)
-		s.timers.poke(s.cfg.Now().Add(retryLook), e.project, e.id)
+		s.timers.poke(s.cfg.Now().Add(retryCheck), e.project, e.id)
 		return
 	}
 	if h, err = s.cfg.Ledger.Head(ctx, e.project, e.id); err == nil && !h.Agent.Status.Ended() {
@@ -222,12 +222,12 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 	}
 }
 
-// actAlone is act if several processes serve the agent: their activity counts, and one of them acts
-// at a time. It returns when to check again at the earliest.
-func (s *Service) actAlone(ctx context.Context, h memory.Head) (again time.Time, err error) {
+// runDueAlone is runDue if several processes serve the agent: their activity counts, and one of
+// them acts at a time. It returns when to check again at the earliest.
+func (s *Service) runDueAlone(ctx context.Context, h memory.Head) (again time.Time, err error) {
 	k := keyOf(h.Agent)
 	again = s.cfg.Now().Add(lookAgain)
-	if err := s.learn(ctx, k); err != nil {
+	if err := s.learnActivity(ctx, k); err != nil {
 		return again, err
 	}
 	if s.dueOf(h).After(s.cfg.Now()) {
@@ -249,11 +249,11 @@ func (s *Service) actAlone(ctx context.Context, h memory.Head) (again time.Time,
 			return again, nil
 		}
 	}
-	return again, s.act(ctx, h)
+	return again, s.runDue(ctx, h)
 }
 
-// act does what is due now.
-func (s *Service) act(ctx context.Context, h memory.Head) error {
+// runDue does what is due now.
+func (s *Service) runDue(ctx context.Context, h memory.Head) error {
 	a := h.Agent
 	now := s.cfg.Now()
 	switch {
@@ -277,7 +277,7 @@ func (s *Service) act(ctx context.Context, h memory.Head) error {
 			}
 			return nil
 		})
-		return unlessNotDue(err)
+		return ignoreNotDue(err)
 	}
 	if at := s.warningDue(a); !at.IsZero() && !now.Before(at) {
 		return s.warn(ctx, a)
@@ -290,7 +290,7 @@ func (s *Service) act(ctx context.Context, h memory.Head) error {
 			}
 			return nil
 		})
-		return unlessNotDue(err)
+		return ignoreNotDue(err)
 	}
 	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
 		if broken, err := s.silenceBroken(ctx, a); err != nil || broken {
@@ -311,7 +311,7 @@ func (s *Service) act(ctx context.Context, h memory.Head) error {
 			}
 			return nil
 		})
-		return unlessNotDue(err)
+		return ignoreNotDue(err)
 	}
 	return nil
 }
@@ -319,7 +319,7 @@ func (s *Service) act(ctx context.Context, h memory.Head) error {
 // errNotDue is returned if a timer's action is no longer due when it runs.
 var errNotDue = errors.New("not due any more")
 
-func unlessNotDue(err error) error {
+func ignoreNotDue(err error) error {
 	if errors.Is(err, errNotDue) {
 		return nil
 	}

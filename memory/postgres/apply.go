@@ -131,7 +131,7 @@ func (a *applying) store(list []int, wait time.Duration) error {
 				return err
 			}
 		case got.replaced < int64(len(w.replaced.nos)) && unknown == nil:
-			if err := a.s.notThere(a.ctx, a.batch, list); err != nil {
+			if err := a.s.replacedMissing(a.ctx, a.batch, list); err != nil {
 				return err
 			}
 		}
@@ -163,14 +163,14 @@ func (a *applying) settle(list []int, w *writes, got written, unknown error) {
 // not there.
 var errReplaced = fault.New(fault.Internal, "a decision replaced a message that is not there under its id")
 
-// notThere returns an error if it is the writes' own fault that nothing was replaced, nil if they
-// are stale.
-func (s *Store) notThere(ctx context.Context, batch []memory.Write, list []int) error {
+// replacedMissing returns an error if it is the writes' own fault that nothing was replaced, nil if
+// they are stale.
+func (s *Store) replacedMissing(ctx context.Context, batch []memory.Write, list []int) error {
 	if len(list) > 1 {
 		return errReplaced // each is tried by itself
 	}
 	w := &batch[list[0]]
-	ver, _, err := s.ver(ctx, w.No)
+	ver, _, err := s.versionOf(ctx, w.No)
 	if err == nil && ver == w.Ver {
 		m := &w.Change.Replace[0]
 		err = fault.New(fault.Internal, "a decision replaced message %d, which is not there under the id %q", m.Seq, m.ID)

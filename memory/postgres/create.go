@@ -49,7 +49,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 			return 0, "", false, err
 		}
 	}
-	if existing, err = s.against(ctx, tx, a, limit); err != nil || existing != "" {
+	if existing, err = s.joinConflict(ctx, tx, a, limit); err != nil || existing != "" {
 		return 0, existing, false, err
 	}
 	b := &pgx.Batch{}
@@ -99,10 +99,10 @@ func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *mem
 	return no, nil
 }
 
-// against returns the ID of the agent that has the join key already, or the error that keeps a new
-// one from being made. It also makes sure that the endpoints that this process knows are up to
+// joinConflict returns the ID of the agent that has the join key already, or the error that keeps a
+// new one from being made. It also makes sure that the endpoints that this process knows are up to
 // date.
-func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit int) (existing string, err error) {
+func (s *Store) joinConflict(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit int) (existing string, err error) {
 	project := pg.Stored(a.Project)
 	var named, sameID *int64
 	var joined, namedID, keyID, heldKey *string

@@ -15,8 +15,8 @@ var (
 	_ export.Prober = (*Store)(nil)
 )
 
-// moment runs fn in one transaction that only reads, as of one moment, for as long as fn takes.
-func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) error) error {
+// snapshot runs fn in one transaction that only reads, as of one moment, for as long as fn takes.
+func (s *Store) snapshot(ctx context.Context, what string, fn func(tx pgx.Tx) error) error {
 	if s.db.Closed() {
 		return pg.ErrClosed()
 	}
@@ -46,7 +46,7 @@ func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) erro
 
 // Export implements export.Source.
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
-	return s.moment(ctx, "export", func(tx pgx.Tx) error {
+	return s.snapshot(ctx, "export", func(tx pgx.Tx) error {
 		x := tables.Exporter{
 			DB: pg.NewStatements(ctx, tx), Sealer: s.sealer, Claimed: "d.claimed", Bytes: `"C"`,
 			Agents: "h.rev, h.next_seq, h.last_turn, a.settings, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no",
@@ -70,7 +70,7 @@ var probes = [][2]string{
 
 // Probe implements export.Prober.
 func (s *Store) Probe(ctx context.Context, each func(export.Finding) error) error {
-	return s.moment(ctx, "look for what is wrong", func(tx pgx.Tx) error {
+	return s.snapshot(ctx, "look for what is wrong", func(tx pgx.Tx) error {
 		return tables.Check(pg.NewStatements(ctx, tx), probes, each)
 	})
 }

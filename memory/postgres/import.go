@@ -32,7 +32,7 @@ func (s *Store) Unfinished(ctx context.Context) (bool, error) {
 
 // Clashes implements export.Target.
 func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
-	return s.moment(ctx, "look for what is there already", func(tx pgx.Tx) error {
+	return s.snapshot(ctx, "look for what is there already", func(tx pgx.Tx) error {
 		return tables.Clashes(pg.NewStatements(ctx, tx), batch, each)
 	})
 }

@@ -84,7 +84,7 @@ func (l *agentList) parts(columns, more string) string {
 // Tallies implements memory.Store.
 func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64, fn func(int64, []byte) error) error {
 	var own error
-	err := s.moment(ctx, "read tallies", func(tx pgx.Tx) error {
+	err := s.snapshot(ctx, "read tallies", func(tx pgx.Tx) error {
 		var start int64
 		var tally pgtype.DriverBytes
 		return pg.Each(ctx, tx, []any{&start, &tally}, func() error {

@@ -74,7 +74,7 @@ func (s *Store) notify(ctx context.Context, kind, body string) error {
 	if s.notices.refused() {
 		return nil
 	}
-	err := s.loose(ctx, func(b *pgx.Batch) {
+	err := s.runUnsynced(ctx, func(b *pgx.Batch) {
 		b.Queue("SELECT pg_notify($1, $2)", s.notices.channel, kind+" "+s.replica+" "+body)
 	})
 	if pg.Refused(err) {
@@ -89,10 +89,10 @@ func (s *Store) notify(ctx context.Context, kind, body string) error {
 func (s *Store) withNotice(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
 	return s.db.Read(ctx, what, func(ctx context.Context) error {
 		tell := !s.notices.refused()
-		err := s.loose(ctx, func(b *pgx.Batch) { queue(b, tell) })
+		err := s.runUnsynced(ctx, func(b *pgx.Batch) { queue(b, tell) })
 		if tell && pg.Refused(err) {
 			s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
-			err = s.loose(ctx, func(b *pgx.Batch) { queue(b, false) })
+			err = s.runUnsynced(ctx, func(b *pgx.Batch) { queue(b, false) })
 		}
 		return err
 	})

@@ -18,7 +18,7 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, known memor
 	unchanged := false
 	err = s.db.Read(ctx, "read agent", func(ctx context.Context) error {
 		if known.No != 0 {
-			ver, endpoints, err := s.ver(ctx, known.No)
+			ver, endpoints, err := s.versionOf(ctx, known.No)
 			if err == nil {
 				err = s.freshEndpoints(ctx, s.db.Pool, endpoints)
 			}
@@ -51,9 +51,9 @@ type version struct {
 	endpoints int64 // the number of changes of endpoints
 }
 
-// ver returns the ver of an agent's row and the number of endpoints' changes, as of a moment after
-// the call began.
-func (s *Store) ver(ctx context.Context, no int64) (ver, endpoints int64, err error) {
+// versionOf returns the ver of an agent's row and the number of endpoints' changes, as of a moment
+// after the call began.
+func (s *Store) versionOf(ctx context.Context, no int64) (ver, endpoints int64, err error) {
 	v, err := s.versions.Do(ctx, s.db.Timeout, version{no: no})
 	return v.ver, v.endpoints, err
 }

@@ -34,9 +34,9 @@ const (
 	askSeldom = 50 * time.Millisecond
 )
 
-// loose runs statements in one round trip and one transaction. The transaction may be lost if the
-// database crashes.
-func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
+// runUnsynced runs statements in one round trip and one transaction. The transaction may be lost if
+// the database crashes.
+func (s *Store) runUnsynced(ctx context.Context, queue func(b *pgx.Batch)) error {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue("SET LOCAL synchronous_commit = off")
@@ -57,7 +57,7 @@ func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
 // Beat implements memory.Peers.
 func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err error) {
 	err = s.db.Read(ctx, "tell other servers", func(ctx context.Context) error {
-		return s.loose(ctx, func(b *pgx.Batch) {
+		return s.runUnsynced(ctx, func(b *pgx.Batch) {
 			b.Queue("INSERT INTO replica (id, seen_ms) VALUES ($1, "+nowMS+") ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms", s.replica)
 			if len(seen) > 0 {
 				b.Queue(`INSERT INTO agent_seen AS s (agent_no, asked_ms, spoken_ms)

@@ -70,12 +70,12 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 	if err != nil || len(gone) == 0 {
 		return nil, err
 	}
-	return list, takeAway(ctx, tx, gone)
+	return list, eraseAgentRows(ctx, tx, gone)
 }
 
-// takeAway erases agents, except for the rows that belong to them. It starts with their heads,
-// which writers lock.
-func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
+// eraseAgentRows erases agents, except for the rows that belong to them. It starts with their
+// heads, which writers lock.
+func eraseAgentRows(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM agent_head WHERE agent_no = ANY($1)", nos)
 	b.Queue("DELETE FROM agent_key WHERE agent_no = ANY($1)", nos)
@@ -104,7 +104,7 @@ func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 				return err
 			}
 		}
-		return takeAway(ctx, tx, []int64{no})
+		return eraseAgentRows(ctx, tx, []int64{no})
 	})
 }
 
