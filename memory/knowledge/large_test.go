@@ -123,6 +123,25 @@ func TestLargeBase(t *testing.T) {
 	}
 }
 
+// TestLittleMemory: a base that is not large is searched in the store if its index does not fit.
+func TestLittleMemory(t *testing.T) {
+	t.Parallel()
+	store := stores["memory"](t)
+	b := bases{t, knowledge.New(knowledge.Config{
+		Store: store, MaxMB: 1, Now: time.Now, NewID: func() string { return "" },
+		Redact: func(string) *redact.Redactor { return nil }, OnError: func(what string, err error) { t.Errorf("%s: %v", what, err) },
+	}), store}
+	b.settings(func(*knowledge.Base) {})
+	for i := range 20 {
+		b.put(fmt.Sprint(i), strings.Repeat("x", 50_000)+fmt.Sprint(" parrot ", i))
+	}
+	for range 2 {
+		if got := b.find(knowledge.Query{Text: "parrot 17", K: 1}); !cmp.Equal(got, []string{"17"}) {
+			t.Errorf("found %v", got)
+		}
+	}
+}
+
 // TestLargeSealed: a store that encrypts keeps no words, so a large base needs its index in memory.
 func TestLargeSealed(t *testing.T) {
 	t.Parallel()

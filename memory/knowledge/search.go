@@ -218,8 +218,12 @@ func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
 	}
 }
 
-// tooLarge returns the error for a base whose index takes too much memory.
+// tooLarge returns the error for a base whose index takes too much memory: errLarge if the store
+// can be searched.
 func (s *Service) tooLarge(b *Base, state record.State) error {
+	if !s.cfg.Sealed {
+		return errLarge
+	}
 	return fault.New(fault.Quota, "knowledge base %q has %d entries of %d bytes; HEARDLOG_SECRET_KEY encrypts them, so they are searched in memory, and their index needs more than a quarter of HEARDLOG_VECTORS_MB; raise it or split the base", b.Name, state.Count, state.Bytes)
 }
 

@@ -198,13 +198,13 @@ func (h *host) vectorStore() {
 	if t := h.text("long_term.vector_store.index_type"); t != "" && t != "flat" {
 		h.note("long_term.vector_store.index_type", "every search compares all vectors, as flat does")
 	}
-	for name, why := range map[string]string{
-		"embedding_dimensions": "the first embedding of a collection sets its dimensions",
-		"distance_metric":      "each search names its metric",
-		"max_vectors":          "collections have the same limits for all",
+	for _, field := range []struct{ name, why string }{
+		{"embedding_dimensions", "the first embedding of a collection sets its dimensions"},
+		{"distance_metric", "each search names its metric"},
+		{"max_vectors", "collections have the same limits for all"},
 	} {
-		if _, ok := given[name]; ok {
-			h.note("long_term.vector_store."+name, "%s", why)
+		if _, ok := given[field.name]; ok {
+			h.note("long_term.vector_store."+field.name, "%s", field.why)
 		}
 	}
 }
