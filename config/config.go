@@ -110,6 +110,7 @@ type LLM struct {
 	RetryBudget  time.Duration `env:"HEARDLOG_LLM_RETRY_BUDGET" envDefault:"1s" validate:"min=0s,max=1m"`
 	Duplicates   string        `env:"HEARDLOG_LLM_DUPLICATES" envDefault:"supersede" validate:"oneof=supersede join"`
 	OnQuestion   string        `env:"HEARDLOG_LLM_ON_NEW_QUESTION" envDefault:"cut" validate:"oneof=cut keep"`
+	Prices       memory.Prices `env:"HEARDLOG_LLM_PRICES"`
 }
 
 // Credential grants access to one project.

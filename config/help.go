@@ -23,6 +23,7 @@ var help = map[string]string{
 	"HEARDLOG_LLM_RETRY_BUDGET":        "Time after a call's first attempt in which another attempt may start. A longer Retry-After is passed on to the client.",
 	"HEARDLOG_LLM_ON_NEW_QUESTION":     "What a new question does to an answer that is still streaming to a client that sends only what is new: cut ends it, keep lets both run to their end.",
 	"HEARDLOG_LLM_DUPLICATES":          "What to do with a request identical to one that is still being answered: supersede replaces the first, join sends both the same answer.",
+	"HEARDLOG_LLM_PRICES":              "Prices of models, to show what calls cost: model=input:output or model=input:output:cached, in US dollars per million tokens, comma separated, or a file with one per line. cached is for the part of a prompt that the upstream had in its cache. * is every other model. They count for answers from now on.",
 	"HEARDLOG_PASSTHROUGH":             "Paths to forward to the upstream with its key and without memory, comma separated: a path such as /v1/embeddings, /v1/audio/* for all below, or * for all paths that Heardlog does not serve.",
 	"HEARDLOG_AUTO_JOIN":               "Start a text agent when a chat completion names an agent ID or a call that is not known: true or false. If empty, true on a server without credentials that has HEARDLOG_LLM_URL, else false.",
 	"HEARDLOG_PROFILES":                "Additional keys that identify calls: a JSON array of {project, name, header} or {project, name, path}. Without project, a key is for every project.",

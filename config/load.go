@@ -80,6 +80,7 @@ func parsers() map[reflect.Type]env.ParserFunc {
 	parse(out, parseOrigins)
 	parse(out, parseProfiles)
 	parse(out, parseRate)
+	parse(out, parsePrices)
 	parse(out, parseIngest)
 	parse(out, parseRedact)
 	parse(out, parseAllow)

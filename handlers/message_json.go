@@ -26,6 +26,8 @@ type ledgerEntry struct {
 	FinishReason string          `json:"finish_reason,omitempty"`
 	Usage        json.RawMessage `json:"usage,omitempty"`
 	Upstream     string          `json:"upstream,omitempty"`
+	Model        string          `json:"model,omitempty"`
+	Cost         *costJSON       `json:"cost,omitempty"`
 	Filler       string          `json:"filler,omitempty"`
 	Recalled     []string        `json:"recalled,omitempty"`
 	labelsJSON
@@ -86,7 +88,7 @@ func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 	out := ledgerEntry{
 		Seq: m.Seq, ID: m.ID, Role: m.Role, Content: m.Content, TurnID: m.TurnID, Timestamp: m.Timestamp, State: string(m.State),
 		Metadata: m.AppendMetadata(nil), Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
-		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Upstream(), Filler: m.Filler(), Recalled: m.Recalled(), labelsJSON: newLabels(m),
+		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Upstream(), Model: m.Model(), Cost: costOf(m), Filler: m.Filler(), Recalled: m.Recalled(), labelsJSON: newLabels(m),
 		Timings: m.Timings, Failure: m.Failure,
 	}
 	if m.State == memory.Final {

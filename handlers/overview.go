@@ -27,7 +27,33 @@ type tallyJSON struct {
 	UnheardTokens    int64           `json:"unheard_tokens"`
 	PromptTokens     int64           `json:"prompt_tokens"`
 	CompletionTokens int64           `json:"completion_tokens"`
+	Cost             *costJSON       `json:"cost,omitempty"`           // nil if nothing had a price
 	FirstToken       *percentileJSON `json:"first_token_ms,omitempty"` // nil if none was measured
+}
+
+// costJSON is what answers cost, in US dollars.
+type costJSON struct {
+	USD       float64 `json:"usd"`
+	Unheard   float64 `json:"unheard_usd"`   // the part for words that were not heard
+	Estimated float64 `json:"estimated_usd"` // the part for answers without reported tokens
+}
+
+// newCost converts billionths of a dollar.
+func newCost(all, unheard, estimated int64) *costJSON {
+	return &costJSON{float64(all) / 1e9, float64(unheard) / 1e9, float64(estimated) / 1e9}
+}
+
+// costOf returns the cost of an answer, nil if it has none.
+func costOf(m *memory.Message) *costJSON {
+	c := m.Cost()
+	if c == nil {
+		return nil
+	}
+	estimated := int64(0)
+	if c.Estimated {
+		estimated = c.In + c.Out
+	}
+	return newCost(c.In+c.Out, m.UnheardCost(), estimated)
 }
 
 type percentileJSON struct {
@@ -43,6 +69,9 @@ func tallyOf(t *memory.Tally) tallyJSON {
 	out := tallyJSON{
 		Answers: t.Answers, Interruptions: t.Interruptions, Failures: t.Failures, Ghosts: t.Ghosts, GeneratedTokens: t.Generated, UnheardTokens: t.Unheard,
 		PromptTokens: t.Prompt, CompletionTokens: t.Completion,
+	}
+	if t.Cost > 0 {
+		out.Cost = newCost(t.Cost, t.UnheardCost, t.EstimatedCost)
 	}
 	if len(t.FirstToken) > 0 {
 		out.FirstToken = &percentileJSON{t.Percentile(0.5), t.Percentile(0.95)}

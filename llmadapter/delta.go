@@ -24,6 +24,7 @@ type Record struct {
 	sent int    // how much of text was written and flushed
 
 	ID     string // of the first chunk
+	Model  string // that answers, as the upstream names it; "" if it names none
 	Finish string // finish_reason
 	Usage  []byte // JSON object; nil if the upstream sent none
 	calls  []toolCall
@@ -164,12 +165,14 @@ func (r *Record) Chunk(data []byte) {
 		}
 		return
 	}
-	var id, choices, errObj, usage []byte
+	var id, model, choices, errObj, usage []byte
 	spoken := true
 	_ = walkObject(data, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
 			id = v
+		case `"model"`:
+			model = v
 		case `"object"`: // see Begun
 			spoken = string(v) != `"chat.completion.custom_metadata"`
 		case `"choices"`:
@@ -191,6 +194,9 @@ func (r *Record) Chunk(data []byte) {
 	r.begun = true
 	if r.ID == "" && len(id) > 0 && id[0] == '"' {
 		r.ID = unquote(id)
+	}
+	if r.Model == "" && len(model) > 0 && model[0] == '"' {
+		r.Model = unquote(model)
 	}
 	if errObj != nil && r.Error == nil {
 		r.Error = bytes.Clone(errObj)
@@ -377,11 +383,13 @@ func (r *Record) Unary(body []byte) bool {
 	if !isJSONObject(body) {
 		return false
 	}
-	var id, choice, usage, failed []byte
+	var id, model, choice, usage, failed []byte
 	_ = walkObject(body, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
 			id = v
+		case `"model"`:
+			model = v
 		case `"usage"`:
 			usage = v
 		case `"error"`:
@@ -396,6 +404,9 @@ func (r *Record) Unary(body []byte) bool {
 	}
 	if len(id) > 0 && id[0] == '"' {
 		r.ID = unquote(id)
+	}
+	if len(model) > 0 && model[0] == '"' {
+		r.Model = unquote(model)
 	}
 	if len(usage) > 0 && usage[0] == '{' {
 		r.Usage = bytes.Clone(usage)

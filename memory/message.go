@@ -217,6 +217,11 @@ type Rare struct {
 	UnheardTokens int64 `json:"unheard_tokens,omitempty"`
 	// Upstream is the name of the LLM that answered, of several that could.
 	Upstream string `json:"upstream,omitempty"`
+	// Model is the model that answered, as the upstream names it, or as it was asked for.
+	Model string `json:"model,omitempty"`
+	// Cost is what the answer cost; nil if its model had no price then. It is shared: do not change
+	// it.
+	Cost *Cost `json:"cost,omitempty"`
 	// Filler is what the agent said itself while the LLM was thinking. It was sent, and is not part
 	// of Content, Generated or Sent.
 	Filler string `json:"filler,omitempty"`

@@ -61,6 +61,22 @@ func (m *Message) Upstream() string {
 	return m.Rare.Upstream
 }
 
+// Model returns Rare.Model, or "".
+func (m *Message) Model() string {
+	if m.Rare == nil {
+		return ""
+	}
+	return m.Rare.Model
+}
+
+// Cost returns Rare.Cost, or nil.
+func (m *Message) Cost() *Cost {
+	if m.Rare == nil {
+		return nil
+	}
+	return m.Rare.Cost
+}
+
 // Filler returns Rare.Filler, or "".
 func (m *Message) Filler() string {
 	if m.Rare == nil {

@@ -18,10 +18,13 @@ type Tally struct {
 	Interruptions int64 // of these, those that the caller interrupted
 	Failures      int64 // answers that the LLM failed to make
 	Ghosts        int64 // answers that a later one to the same words has replaced
-	// Tokens of the answers that the proxy ran, ghosts included. Message.spokenTokens and
-	// Message.unheardTokens define them. Unheard goes down when evidence shows that more was heard.
+	// Tokens of the answers that the proxy ran, ghosts included. Message.generatedTokens
+	// and Message.unheardOf define them. Unheard goes down when evidence shows that more was heard.
 	Generated, Unheard int64
 	Prompt, Completion int64 // tokens that the upstreams reported
+	// Cost is what these answers cost, UnheardCost the part for words that were not heard, and
+	// EstimatedCost the part for answers without reported tokens, in billionths of a US dollar.
+	Cost, UnheardCost, EstimatedCost int64
 	// FirstToken counts answers by the time to their first token; see Percentile.
 	FirstToken map[byte]int64
 	// FailedAt counts failures by the name of the upstream that was asked last; "" is unknown.
@@ -62,11 +65,20 @@ func (t *Tally) Add(m *Message, by int64) {
 	if ms := m.Timings.FirstTokenMS; ms > 0 && m.State != Superseded {
 		count(&t.FirstToken, bucketOf(ms), by)
 	}
-	t.Generated += by * m.generatedTokens()
-	t.Unheard += by * m.unheardTokens()
-	prompt, completion := m.usageTokens()
-	t.Prompt += by * prompt
-	t.Completion += by * completion
+	tokens := tokensOf(m.Usage)
+	generated := m.generatedTokens(tokens)
+	unheard := m.unheardOf(generated)
+	t.Generated += by * generated
+	t.Unheard += by * unheard
+	t.Prompt += by * tokens.prompt
+	t.Completion += by * tokens.completion
+	if c := m.Cost(); c != nil {
+		t.Cost += by * (c.In + c.Out)
+		t.UnheardCost += by * m.costOf(unheard, generated)
+		if c.Estimated {
+			t.EstimatedCost += by * (c.In + c.Out)
+		}
+	}
 }
 
 // Merge adds what another tally has counted.
@@ -128,8 +140,11 @@ func (t *Tally) Percentile(p float64) int64 {
 }
 
 // numbers returns the plain counts in the order in which they are stored.
-func (t *Tally) numbers() [9]*int64 {
-	return [...]*int64{&t.Turns, &t.Answers, &t.Interruptions, &t.Failures, &t.Ghosts, &t.Generated, &t.Unheard, &t.Prompt, &t.Completion}
+func (t *Tally) numbers() [12]*int64 {
+	return [...]*int64{
+		&t.Turns, &t.Answers, &t.Interruptions, &t.Failures, &t.Ghosts, &t.Generated, &t.Unheard, &t.Prompt, &t.Completion,
+		&t.Cost, &t.UnheardCost, &t.EstimatedCost,
+	}
 }
 
 // Encode returns the stored form of a tally: numbers as varints, nothing for nil. Equal tallies

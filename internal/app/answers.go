@@ -26,7 +26,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Redactor: a.service.Redactor, Remember: a.remember,
-		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget},
+		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget}, Prices: l.Prices,
 	})
 }
 

@@ -16,6 +16,13 @@ type countedJSON struct {
 	Unheard                                  int                    `json:"unheard_tokens"`
 	Prompt                                   int                    `json:"prompt_tokens"`
 	FirstToken                               struct{ P50, P95 int } `json:"first_token_ms"`
+	Cost                                     costJSON
+}
+
+type costJSON struct {
+	USD       float64
+	Unheard   float64 `json:"unheard_usd"`
+	Estimated float64 `json:"estimated_usd"`
 }
 
 type overviewJSON struct {
@@ -96,6 +103,61 @@ func TestOverview(t *testing.T) {
 	}
 	s.get(v1+"/overview?until=1h&since=32d").refused(http.StatusBadRequest, "InvalidFieldValue", "since", "30 days")
 	s.get(v1+"/overview?sinse=1h").refused(http.StatusBadRequest, "InvalidFieldValue", "sinse", "since")
+}
+
+// TestCost checks what answers cost by the prices of the settings, reported or estimated, and that
+// later prices do not change it.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "one two three four five six seven eight"}) // 39 characters, 10 tokens
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LLM_MODEL=fake-1-2026-01-02", "HEARDLOG_LLM_PRICES=fake-1=100:1000,other=1:1")
+	id := s.join("desk", nil)
+	type answers struct {
+		Messages []struct {
+			Role, Model string
+			Cost        *costJSON
+		}
+	}
+	read := func() (a struct{ Tally countedJSON }, list answers) {
+		s.get(agent(id)).ok(&a)
+		s.get(agent(id, "/messages")).ok(&list)
+		return a, list
+	}
+	chat := func(script map[string]any) {
+		s.post(agent(id, "/chat/completions"), map[string]any{"messages": []any{user("Count.")}, "stream": true, "fake": script}).ok(nil)
+	}
+	chat(map[string]any{"usage": true}) // 10 and 10 tokens
+	const reported = 10*100e-6 + 10*1000e-6
+	a, list := read()
+	if got := list.Messages[1]; got.Model != "fake-1-2026-01-02" || got.Cost == nil || *got.Cost != (costJSON{USD: reported}) {
+		t.Errorf("an answer with reported tokens: %+v, cost %+v", got, got.Cost)
+	}
+	if list.Messages[0].Cost != nil || a.Tally.Cost != (costJSON{USD: reported}) {
+		t.Errorf("the question cost %+v, the call %+v", list.Messages[0].Cost, a.Tally.Cost)
+	}
+	s.interrupt(id, `{"heard_ms":0}`).ok(nil)
+	if a, list = read(); a.Tally.Cost.Unheard != 10*1000e-6 || list.Messages[1].Cost.Unheard != a.Tally.Cost.Unheard {
+		t.Errorf("nothing was heard: the call %+v, the answer %+v", a.Tally.Cost, list.Messages[1].Cost)
+	}
+	chat(nil) // without reported tokens
+	a, list = read()
+	if got := list.Messages[3].Cost; got == nil || got.Estimated != got.USD || got.USD < 10*1000e-6 || got.USD > reported+0.02 || got.Unheard != 0 {
+		t.Errorf("an estimate: %+v", got)
+	}
+	all := a.Tally.Cost
+	if diff := all.USD - reported - all.Estimated; diff > 1e-9 || diff < -1e-9 || all.Estimated == 0 {
+		t.Errorf("the call with both: %+v", all)
+	}
+	s.env = append(s.env, "HEARDLOG_LLM_MODEL=unknown", "HEARDLOG_LLM_PRICES=fake-1=1:1")
+	s = s.again()
+	chat(map[string]any{"usage": true})
+	if a, list = read(); a.Tally.Cost != all || list.Messages[5].Model != "unknown" || list.Messages[5].Cost != nil {
+		t.Errorf("after a model without a price: the call %+v, the answer %+v", a.Tally.Cost, list.Messages[5])
+	}
+	var o overviewJSON
+	if s.get(v1 + "/overview").ok(&o); o.Totals.Cost != all {
+		t.Errorf("the overview has %+v", o.Totals.Cost)
+	}
 }
 
 // TestOverviewRefused checks who may not see an overview, and that a project sees its own alone.

@@ -131,6 +131,9 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	a := &attempt{Runner: q.Runner, target: t, turn: q.ctx, ctx: q.ctx, ticket: ticket}
 	call := q.prepare(a, more)
 	sent := q.since(q.cfg.Now())
+	q.answer.relay.Mu.Lock()
+	q.answer.body = call.Body
+	q.answer.relay.Mu.Unlock()
 	q.recordTold(call)
 	res, err := q.cfg.Client.Do(a.ctx, call)
 	trouble := llmadapter.TroubleOf(err)

@@ -32,6 +32,7 @@ type Config struct {
 	Drain        DrainLimits
 	Fallbacks    []Fallback // after Defaults, for agents that use those; names are unique
 	Retries      Retries
+	Prices       memory.Prices // of the models that answer
 	Tracing      Tracing
 	// Redactor returns what replaces personal data in an agent's texts; nil replaces nothing.
 	Redactor func(*memory.Agent) *redact.Redactor

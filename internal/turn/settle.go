@@ -1,13 +1,17 @@
 package turn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -23,6 +27,7 @@ type answer struct {
 	relay    llmadapter.Relay // its Mu guards what follows, too
 	upstream string           // name of the upstream that answers, or was asked last
 	settling bool             // settle was called
+	body     []byte           // of the last request to it
 	tries    []memory.Try
 	told     <-chan *memory.Told // what the model was given by the last attempt; nil for nothing
 	drained  bool                // the client is gone and the upstream is still read
@@ -87,6 +92,11 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),
 		},
 	}
+	if out.Model = rec.Model; out.Model == "" {
+		out.Model = gjson.GetBytes(x.answer.body, "model").String()
+	}
+	out.Model = text.Clip(out.Model, memory.MaxModel)
+	out.Cost = x.cfg.Prices.CostOf(out.Model, rec.Usage, len(x.answer.body), cmp.Or(out.WithThoughts, generated))
 	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
 	x.answer.relay.Mu.Unlock()
 	defer close(x.answer.settled)

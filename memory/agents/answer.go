@@ -437,15 +437,12 @@ func (a Answer) message(now int64) memory.Message {
 		Role: memory.Assistant, Source: memory.SourceLLM, Content: a.Sent, ToolCalls: a.ToolCalls, FinishRsn: a.FinishRsn, Usage: a.Usage,
 		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: memory.AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
 	}
-	if a.Upstream != "" || a.Filler != "" || a.WithThoughts != "" {
-		m.Rare = &memory.Rare{Upstream: a.Upstream, Filler: a.Filler, WithThoughts: a.WithThoughts}
-	}
-	if a.Told != nil {
-		m.Amend(func(r *memory.Rare) { r.Told = a.Told })
-	}
-	if len(a.Recalled) > 0 {
-		m.Amend(func(r *memory.Rare) { r.Recalled = &a.Recalled })
-	}
+	m.Amend(func(r *memory.Rare) {
+		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Told = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Told
+		if len(a.Recalled) > 0 {
+			r.Recalled = &a.Recalled
+		}
+	})
 	if t.StartMS > 0 && t.FirstTokenMS > 0 {
 		m.Timestamp = t.StartMS + t.FirstTokenMS
 	}

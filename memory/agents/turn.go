@@ -180,6 +180,8 @@ type Answer struct {
 	Repeats    bool
 	UpstreamID string
 	Upstream   string // Message.Upstream
+	Model      string // Message.Model
+	Cost       *memory.Cost
 	Filler     string // Message.Filler
 	Recalled   []string
 	Told       *memory.Told

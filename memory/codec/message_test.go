@@ -98,7 +98,9 @@ func FuzzMessage(f *testing.F) {
 		}
 		if has(7) {
 			m.AnswerSeq, m.TurnHasUser, m.FinishRsn, m.UpstreamID = n, true, k, s
-			m.Amend(func(r *memory.Rare) { r.Upstream, r.Filler, r.UnheardTokens = k, s, n })
+			m.Amend(func(r *memory.Rare) {
+				r.Upstream, r.Model, r.Filler, r.UnheardTokens, r.Cost = k, k, s, n, &memory.Cost{In: n, Out: 1, Estimated: has(3)}
+			})
 		}
 		if has(8) {
 			m.Source, m.State, m.Method, m.EvidenceMS = memory.Source(k), memory.State(s), memory.Method(k), n

@@ -17,11 +17,14 @@ func randomAnswer(r *rand.Rand, m *memory.Message) {
 	m.Timings, m.Usage, m.Failure, m.Rare = nil, nil, nil, nil
 	if r.IntN(4) > 0 {
 		m.Timings = &memory.Timings{StartMS: 1, FirstTokenMS: r.Int64N(2000)}
+		if r.IntN(2) == 0 {
+			m.Rare = &memory.Rare{Model: "gpt-4o", Cost: &memory.Cost{In: r.Int64N(100), Out: r.Int64N(100), Estimated: r.IntN(2) == 0}}
+		}
 		m.Usage = raw(fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d}`, r.IntN(100), r.IntN(100)))
 	}
 	if r.IntN(4) == 0 {
 		m.Failure = &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502}
-		m.Rare = &memory.Rare{Upstream: []string{"primary", "second"}[r.IntN(2)]}
+		m.Amend(func(rare *memory.Rare) { rare.Upstream = []string{"primary", "second"}[r.IntN(2)] })
 	}
 }
 
@@ -59,7 +62,7 @@ func testTally(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for _, m := range ledger(t, ctx, s, a) {
 		want.Add(&m, 1)
 	}
-	if want.Turns == 0 || want.Ghosts == 0 || want.Failures == 0 || len(want.FirstToken) == 0 {
+	if want.Turns == 0 || want.Ghosts == 0 || want.Failures == 0 || len(want.FirstToken) == 0 || want.UnheardCost == 0 || want.EstimatedCost == 0 {
 		t.Fatalf("the messages hold too little: %+v", want)
 	}
 	wantSame(t, "tally of the head", head(t, ctx, s, a).Tally, want)
