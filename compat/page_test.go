@@ -300,7 +300,7 @@ func TestPageWebhooks(t *testing.T) {
 	b.shows("aside .attempts b", "503")
 	b.shows("aside .attempts pre", hostile)
 	b.shows("aside pre", id)
-	b.shows("aside code", "Agora-Signature-V2")
+	b.shows("aside .attempts pre", "webhook-signature: v1,")
 	b.accessible()
 	status.Store(http.StatusOK)
 	b.clicks("aside .actions button")

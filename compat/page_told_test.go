@@ -111,7 +111,7 @@ func TestPageSlider(t *testing.T) {
 // TestPagePictures draws the pictures of the documents: with PICTURES=docs/pictures it writes them.
 func TestPagePictures(t *testing.T) {
 	t.Parallel()
-	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1", "HEARDLOG_LLM_PRICES=fake-1=2.5:10")
 	props := func(user, campaign string) object {
 		return object{"channel": "room-1", "labels": object{"campaign": campaign}, "heardlog": object{"scope": object{"user_id": user}}}
 	}
@@ -122,7 +122,7 @@ func TestPagePictures(t *testing.T) {
 	s.call(t, http.StatusOK, "POST", "/v1/agents/"+refund+"/leave", nil, nil)
 	id := s.join(t, "desk-1", props("+1 555 0134", "spring"))
 	s.listen(t, id, question, heard+unheard)
-	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/interrupt", object{"heard": heard}, nil)
+	s.spoken(t, id)
 	s.listen(t, id, "Wait, which one?", "The nine o'clock to Lund. Do you want a seat by the window?")
 	s.listen(t, id, "نعم، من فضلك.", "Booked: seat twelve A, coach two.")
 

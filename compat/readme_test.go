@@ -102,11 +102,15 @@ func TestReadmeSession(t *testing.T) {
 	demo.wait(t)
 }
 
-// TestDemoBinary checks that the demo can serve with a server that was built before.
+// TestDemoBinary checks that the demo can serve with a server that was built before, and that it
+// prints the address of the playground.
 func TestDemoBinary(t *testing.T) {
 	t.Parallel()
 	server := program(t, "api")
-	demo, _ := runDemo(t, "HEARDLOG_BIN="+server)
+	demo, addr := runDemo(t, "HEARDLOG_BIN="+server)
+	if _, ok := demo.stderr.find(func(line string) bool { return strings.Contains(line, "http://"+addr+"/playground") }); !ok {
+		t.Error("the demo does not print the address of the playground")
+	}
 	if said := demo.stderr.String(); !strings.Contains(said, "Starting "+server) || strings.Contains(said, "Building the server") || strings.Contains(said, "unknown setting") {
 		t.Errorf("the demo says\n%s", said)
 	}

@@ -43,10 +43,35 @@ type answerJSON struct {
 	Sent      string        `json:"sent"`
 	Heard     string        `json:"heard"`
 	Evidence  *evidenceJSON `json:"evidence,omitempty"`
+	Audio     []audioJSON   `json:"audio,omitempty"`
 	// Provisional: only our own connection shows that the answer was heard, and the agent still
 	// runs.
 	Provisional bool `json:"provisional,omitempty"`
 	Ghost       bool `json:"ghost,omitempty"` // a later answer to the same words replaced it
+}
+
+// audioJSON is a piece of an answer's audio.
+type audioJSON struct {
+	StartMS int64   `json:"start_ms,omitempty"` // Unix ms; 0 is unknown
+	HeardMS *int64  `json:"heard_ms,omitempty"` // nil is unknown
+	Words   string  `json:"words,omitempty"`
+	Ends    []int64 `json:"word_ends_ms,omitempty"` // after the start
+}
+
+// audioOf returns what is known of the times of an answer's words. A report about the whole audio
+// comes before those about pieces of it.
+func audioOf(m *memory.Message) (out []audioJSON) {
+	p := m.Playback()
+	if p == nil {
+		return nil
+	}
+	if a := p.Audio; a != nil {
+		out = append(out, audioJSON{StartMS: a.StartMS, HeardMS: &a.PlayedMS, Words: a.Text, Ends: a.Ends})
+	}
+	for _, s := range p.Stretches {
+		out = append(out, audioJSON{StartMS: s.StartMS, Words: s.Text, Ends: s.Ends})
+	}
+	return out
 }
 
 type evidenceJSON struct {
@@ -98,6 +123,7 @@ func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 		out.answerJSON = &answerJSON{
 			Generated: m.Produced(), Complete: !m.CutGenerated, Sent: m.SentText(), Heard: m.Content,
 			Provisional: live && m.Provisional(), Ghost: m.State == memory.Superseded,
+			Audio: audioOf(m),
 		}
 		if m.Method != "" {
 			out.Evidence = &evidenceJSON{Method: m.Method, At: m.EvidenceMS, Confidence: m.Confidence}

@@ -163,6 +163,7 @@ type attemptJSON struct {
 	Status      int          `json:"status,omitempty"`
 	ErrorClass  string       `json:"error_class,omitempty"`
 	Error       string       `json:"error,omitempty"`
+	Signed      []headerJSON `json:"signature_headers"`
 	Headers     []headerJSON `json:"response_headers"`
 	Response    string       `json:"response"`
 	Truncated   bool         `json:"response_truncated"`
@@ -194,8 +195,11 @@ func newDeliveryJSON(r webhook.Record) deliveryJSON {
 func newAttemptJSON(t webhook.Attempt) attemptJSON {
 	out := attemptJSON{
 		N: t.N, StartedAt: timeMS(t.StartedMS), MS: t.DurationMS, ConnectMS: t.Detail.ConnectMS, TLSMS: t.Detail.TLSMS, FirstByteMS: t.Detail.FirstByteMS,
-		Status: t.Status, ErrorClass: t.ErrorClass, Error: t.Error, Headers: []headerJSON{},
+		Status: t.Status, ErrorClass: t.ErrorClass, Error: t.Error, Signed: []headerJSON{}, Headers: []headerJSON{},
 		Response: strings.ToValidUTF8(string(t.Response), "\uFFFD"), Truncated: t.Truncated, Thin: t.Detail.Thin,
+	}
+	for _, h := range t.Detail.Signed {
+		out.Signed = append(out.Signed, headerJSON(h))
 	}
 	for _, h := range t.Detail.Headers {
 		out.Headers = append(out.Headers, headerJSON{h.Name, strings.ToValidUTF8(h.Value, "\uFFFD")})

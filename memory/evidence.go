@@ -27,6 +27,9 @@ type Evidence struct {
 	// Later is set for an echo that came after all that is known of the answer. Its words replace
 	// those of an earlier echo, and restore a superseded answer, since it was played after all.
 	Later bool
+	// Audio is how long the answer was played and when its words ended, if a report states that;
+	// else nil.
+	Audio *Stretch
 }
 
 // Past is evidence about an answer that was replaced.
@@ -54,17 +57,51 @@ type Playback struct {
 	Over bool `json:"over,omitempty"`
 	// Stretches are segments of audio by their start, the latest ones.
 	Stretches []Stretch `json:"stretches,omitempty"`
-	Cut       bool      `json:"cut,omitempty"`
-	CutMS     int64     `json:"cut_ms,omitempty"` // Unix ms of the latest cut; 0 is unknown
-	By        string    `json:"by,omitempty"`
+	// Audio is the whole audio of the answer, from a report that states how much of it was played;
+	// nil without one. It is for showing when the words were spoken: nothing is decided by it.
+	Audio *Stretch `json:"audio,omitempty"`
+	Cut   bool     `json:"cut,omitempty"`
+	CutMS int64    `json:"cut_ms,omitempty"` // Unix ms of the latest cut; 0 is unknown
+	By    string   `json:"by,omitempty"`
 }
 
 // Stretch is a segment of audio that started to play.
 type Stretch struct {
-	StartMS int64  `json:"start"`          // Unix ms
+	StartMS int64  `json:"start"`          // Unix ms; in Playback.Audio 0 is unknown
 	Text    string `json:"text,omitempty"` // its words, separated by single spaces
 	// When each word ended, ms after StartMS; empty if unknown.
 	Ends []int64 `json:"ends,omitempty"`
+	// PlayedMS is how much of the audio was played, in Playback.Audio.
+	PlayedMS int64 `json:"played,omitempty"`
+}
+
+// Played returns a stretch of which ms were played until a time, Unix ms; 0 is unknown.
+func (s Stretch) Played(ms, until int64) *Stretch {
+	if s.PlayedMS = ms; until > 0 {
+		s.StartMS = until - ms
+	}
+	return &s
+}
+
+// compareAudio orders reports of the same audio: those that know more words come last, then those
+// about a later time, then those by which less was played.
+func compareAudio(a, b *Stretch) int {
+	return cmp.Or(cmp.Compare(len(a.Ends), len(b.Ends)), cmp.Compare(a.StartMS+a.PlayedMS, b.StartMS+b.PlayedMS), cmp.Compare(b.PlayedMS, a.PlayedMS),
+		cmp.Compare(a.Text, b.Text), slices.Compare(a.Ends, b.Ends))
+}
+
+// keepAudio stores a report of the answer's audio unless there is a better one. It reports whether
+// anything changed.
+func (m *Message) keepAudio(s *Stretch) bool {
+	var p Playback
+	if old := m.Playback(); old != nil {
+		if p = *old; p.Audio != nil && compareAudio(p.Audio, s) >= 0 {
+			return false
+		}
+	}
+	p.Audio = s
+	m.Amend(func(r *Rare) { r.Playback = &p })
+	return true
 }
 
 // WithEvidence returns the message with the evidence applied, and whether that changes it.
@@ -90,6 +127,9 @@ func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, e
 	cut := text != whole || e.Method == DisconnectOnly || m.CutGenerated || m.Paused() && !e.Full
 	sent := m.SentText() // before anything changes
 	changed = cut && m.NoteCut(e, now)
+	if e.Audio != nil && m.keepAudio(e.Audio) {
+		changed = true
+	}
 	e.Confidence = e.confidence(&m, text)
 	if !e.replaces(&m, text) {
 		if !m.Interrupted && e.Method == DisconnectOnly && m.Method == DisconnectOnly {

@@ -113,6 +113,10 @@ func (rare *Rare) redacted(r *redact.Redactor, part func(string) string, whole s
 		for i := range p.Stretches {
 			p.Stretches[i] = p.Stretches[i].Redacted(r)
 		}
+		if p.Audio != nil {
+			audio := p.Audio.Redacted(r)
+			p.Audio = &audio
+		}
 		out.Playback = &p
 	}
 	return &out

@@ -16,6 +16,7 @@ type storedDetail struct {
 	TLSMS       int64       `json:"tls_ms,omitempty"`
 	FirstByteMS int64       `json:"first_byte_ms,omitempty"`
 	Headers     [][2]string `json:"headers,omitempty"`
+	Signed      [][2]string `json:"signed,omitempty"`
 	Thin        bool        `json:"thin,omitempty"`
 }
 
@@ -24,6 +25,9 @@ func EncodeDetail(d Detail) (string, error) {
 	out := storedDetail{ConnectMS: d.ConnectMS, TLSMS: d.TLSMS, FirstByteMS: d.FirstByteMS, Thin: d.Thin}
 	for _, h := range d.Headers {
 		out.Headers = append(out.Headers, [2]string{h.Name, h.Value})
+	}
+	for _, h := range d.Signed {
+		out.Signed = append(out.Signed, [2]string{h.Name, h.Value})
 	}
 	b, err := json.Marshal(out)
 	if string(b) == "{}" {
@@ -42,6 +46,9 @@ func DecodeDetail(s string) (Detail, error) {
 	d := Detail{ConnectMS: in.ConnectMS, TLSMS: in.TLSMS, FirstByteMS: in.FirstByteMS, Thin: in.Thin}
 	for _, h := range in.Headers {
 		d.Headers = append(d.Headers, HeaderLine{Name: h[0], Value: h[1]})
+	}
+	for _, h := range in.Signed {
+		d.Signed = append(d.Signed, HeaderLine{Name: h[0], Value: h[1]})
 	}
 	return d, err
 }

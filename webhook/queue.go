@@ -85,11 +85,14 @@ type Detail struct {
 	// Headers of the answer, at most MaxHeaders bytes of names and values, without values that may
 	// be secret.
 	Headers []HeaderLine
+	// Signed are the headers of the request that prove where it came from: the time and the
+	// signatures. Nil if the request was not signed.
+	Signed []HeaderLine
 	// Thin reports that a fetch URL was sent in place of the body.
 	Thin bool
 }
 
-// HeaderLine is a header of an answer.
+// HeaderLine is a header of a request or an answer.
 type HeaderLine struct{ Name, Value string }
 
 // MaxHeaders is how much of an answer's headers is kept, in bytes.

@@ -218,6 +218,7 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 		out.ErrorClass, out.Error = class, shown(err)
 		return
 	}
+	out.Detail.Signed = signatures(req.Header)
 	transport, err := s.transportOf(d.Endpoint.ClientCert)
 	if err != nil {
 		out.ErrorClass, out.Error = ClassEndpoint, shown(err)

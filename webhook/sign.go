@@ -100,6 +100,20 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 	return nil
 }
 
+// signatures returns the headers of a request that sign made, nil if they hold no signature.
+func signatures(h http.Header) []HeaderLine {
+	if h.Get(HeaderSignature) == "" {
+		return nil
+	}
+	var out []HeaderLine
+	for _, name := range []string{HeaderTimestamp, HeaderSignature, HeaderAgora, HeaderAgoraV2} {
+		if v := h.Get(name); v != "" {
+			out = append(out, HeaderLine{Name: name, Value: v})
+		}
+	}
+	return out
+}
+
 // VerifyAgora checks that a request carries the Agora-Signature-V2 of the secret over the raw body.
 // It compares in constant time and fails with fault.Unauthenticated. Agora's signature holds no
 // time: a recorded request can be sent again.

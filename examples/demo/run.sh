@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts Heardlog with a fake LLM and a webhook receiver, all on this machine. Ctrl-C stops all three.
 #
+# It prints the address of the playground, and opens it on a desktop. DEMO_OPEN=no only prints it.
 # HEARDLOG_BIN names a built server, such as that of a release; then only the two small programs are
 # built.
 set -euo pipefail
@@ -31,9 +32,21 @@ bin/fakellm -addr "${DEMO_LLM:-127.0.0.1:9099}" -delay-chunk 100ms & fakellm=$!
 bin/receiver -addr "${DEMO_RECEIVER:-127.0.0.1:9090}" -secret demo-secret & receiver=$!
 trap 'kill $fakellm $receiver 2>/dev/null || true' EXIT
 trap 'exit 0' INT TERM
-HEARDLOG_ADDR="${HEARDLOG_ADDR:-127.0.0.1:8080}" \
+addr=${HEARDLOG_ADDR:-127.0.0.1:8080}
+HEARDLOG_ADDR=$addr HEARDLOG_LLM_PRICES=fake-1=0.15:0.60 \
 HEARDLOG_LLM_URL="http://${DEMO_LLM:-127.0.0.1:9099}/v1" HEARDLOG_LLM_MODEL=fake-1 \
 HEARDLOG_WEBHOOK_URL="http://${DEMO_RECEIVER:-127.0.0.1:9090}/" HEARDLOG_WEBHOOK_SECRET=demo-secret \
 "$server" & server=$!
 trap 'kill $server $fakellm $receiver 2>/dev/null || true' EXIT
+until curl -so /dev/null "http://$addr/readyz"; do
+  kill -0 $server 2>/dev/null || break # it could not start, and has said why
+  sleep 0.1
+done
+echo "
+Talk and interrupt: http://$addr/playground" >&2
+if [ "${DEMO_OPEN:-}" != no ]; then
+  if [ "$(uname)" = Darwin ]; then open "http://$addr/playground" || true
+  elif [ -n "${DISPLAY:-}${WAYLAND_DISPLAY:-}" ]; then xdg-open "http://$addr/playground" >/dev/null 2>&1 || true
+  fi
+fi
 wait $server

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 type recorded struct {
@@ -147,6 +149,59 @@ func TestEvidenceOfEachPlatform(t *testing.T) {
 				t.Errorf("%s, %s: heard %q by %s of %q; want %q by %s", name, order, m.Content, m.Evidence.Method, m.Generated, tt.heard, tt.method)
 			}
 		}
+	}
+}
+
+// TestAudio: the times of an answer's words, and how long it was played, are shown with it.
+func TestAudio(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	type audio struct {
+		StartAt int64   `json:"start_ms"`
+		Played  *int64  `json:"heard_ms"`
+		Words   string  `json:"words"`
+		Ends    []int64 `json:"word_ends_ms"`
+	}
+	seven := int64(700)
+	for name, tt := range map[string]struct {
+		events []string // platform and body
+		want   []audio
+	}{
+		"words and length": {[]string{"openai-realtime", `{"type":"conversation.item.truncate","item_id":"i","audio_end_ms":700,"words":[{"word":"The","start_ms":0,"end_ms":200},{"word":" train","start_ms":200,"end_ms":700}]}`},
+			[]audio{{Played: &seven, Words: "The train", Ends: []int64{200, 700}}}},
+		"words of something else": {[]string{"openai-realtime", `{"type":"conversation.item.truncate","item_id":"i","audio_end_ms":700,"words":[{"word":"Buses","start_ms":0,"end_ms":200}]}`},
+			[]audio{{Played: &seven}}},
+		"length beside the text": {[]string{"twilio", `{"type":"interrupt","utteranceUntilInterrupt":"The train","durationUntilInterruptMs":700}`}, []audio{{Played: &seven}}},
+		"length before words": {[]string{
+			"openai-realtime", `{"type":"conversation.item.truncate","item_id":"i","audio_end_ms":900}`,
+			"openai-realtime", `{"type":"conversation.item.truncate","item_id":"i","audio_end_ms":700,"words":[{"word":"The","end_ms":200}]}`,
+		}, []audio{{Played: &seven, Words: "The", Ends: []int64{200}}}},
+		"a piece": {[]string{"vapi", `{"message":{"type":"assistant.speechStarted","timestamp":1780000000000,"text":"The train leaves at 9:05 from platform 2. Anything else?","timing":{"type":"word-alignment","words":["The","train"],"wordsStartTimesMs":[0,200],"wordsEndTimesMs":[200,700]}}}`},
+			[]audio{{StartAt: 1780000000000, Words: "The train", Ends: []int64{200, 700}}}},
+		"nothing": {[]string{"twilio", `{"type":"interrupt","utteranceUntilInterrupt":"The train"}`}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := s.join(name, nil)
+			s.say(id, user("When is my train?"), map[string]any{"id": "i", "role": "assistant", "content": trainAnswer})
+			for _, order := range []string{"once", "again"} {
+				for i := 0; i < len(tt.events); i += 2 {
+					s.tell(id, tt.events[i], tt.events[i+1])
+				}
+				var out struct{ Messages []struct{ Audio []audio } }
+				s.get(agent(id, "/messages")).ok(&out)
+				if diff := cmp.Diff(tt.want, out.Messages[1].Audio); diff != "" {
+					t.Errorf("%s (-want +got)\n%s", order, diff)
+				}
+			}
+		})
+	}
+	id := s.join("interrupted", nil)
+	s.say(id, user("When is my train?"), assistant(trainAnswer))
+	s.interrupt(id, `{"heard_ms":700,"at":1780000001000}`).ok(nil)
+	var out struct{ Messages []struct{ Audio []audio } }
+	s.get(agent(id, "/messages")).ok(&out)
+	if diff := cmp.Diff([]audio{{StartAt: 1780000000300, Played: &seven}}, out.Messages[1].Audio); diff != "" {
+		t.Errorf("an interruption (-want +got)\n%s", diff)
 	}
 }
 

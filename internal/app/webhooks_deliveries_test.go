@@ -29,6 +29,14 @@ func TestTestEvent(t *testing.T) {
 	if err := verifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
 		t.Error(err)
 	}
+	signed := http.Header{}
+	signed.Set(webhook.HeaderID, d.MessageID)
+	for _, h := range s.settled(d.ID).Attempts[0].Signed {
+		signed.Set(h.Name, h.Value)
+	}
+	if err := verifyStandard(secret.String(e.Secrets[0].Secret), signed, c.body, time.Now()); err != nil {
+		t.Errorf("the log of attempts has %v: %v", signed, err)
+	}
 	// As encodeURIComponent gives it.
 	s.get(hooks + "/messages/" + strings.Replace(d.MessageID, ":", "%3A", 1)).ok(nil)
 	// A change keeps values that it names with the placeholder of answers, and drops those it

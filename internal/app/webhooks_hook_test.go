@@ -88,6 +88,9 @@ type delivery struct {
 		Headers    []struct {
 			Name, Value string
 		} `json:"response_headers"`
+		Signed []struct {
+			Name, Value string
+		} `json:"signature_headers"`
 	} `json:"attempts"`
 }
 

@@ -116,6 +116,7 @@ func (r InterruptRequest) evidence(m memory.Message, rate float64, now int64) me
 		e.Method, e.Heard = memory.VendorText, *r.Heard
 	case r.HeardMS != nil:
 		e.Method, e.Heard = memory.AudioMS, heard.Estimate(m.Original(), *r.HeardMS)
+		e.Audio = memory.Stretch{}.Played(*r.HeardMS, r.AtMS)
 	default:
 		e.Method, e.Heard = memory.DisconnectOnly, m.SentText()
 		if from := spokenFrom(&m); from > 0 {
@@ -164,7 +165,11 @@ func speakingRate(msgs []memory.Message) float64 {
 			continue
 		}
 		if p := m.Playback(); p != nil {
-			for _, s := range p.Stretches {
+			list := p.Stretches
+			if p.Audio != nil {
+				list = append(slices.Clone(list), *p.Audio)
+			}
+			for _, s := range list {
 				if n := len(s.Ends); n > 0 {
 					rates = append(rates, voice.Measure(s.Text, s.Ends[n-1]))
 				}

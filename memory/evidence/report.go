@@ -170,7 +170,7 @@ func (r *Report) fits(m *memory.Message, offset int64) bool {
 // apply returns the answer with what the report states about it, and whether that changes it.
 func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error) {
 	whole := m.Original()
-	e := memory.Evidence{Seq: m.Seq, AtMS: r.AtMS, By: r.By}
+	e, audio := memory.Evidence{Seq: m.Seq, AtMS: r.AtMS, By: r.By}, r.segment()
 	switch {
 	case r.Playing, r.Cut && r.Heard == nil && r.HeardMS == nil:
 		return applyPlayback(m, r, now)
@@ -187,12 +187,15 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 	case len(r.Words) > 0 && r.HeardMS != nil:
 		e.Method, e.Heard = memory.WordTimes, wordsUntil(r.Words, *r.HeardMS)
 		if _, ok := heard.Align(whole, e.Heard); !ok {
-			e.Method, e.Heard = memory.AudioMS, heard.Estimate(whole, *r.HeardMS)
+			e.Method, e.Heard, audio = memory.AudioMS, heard.Estimate(whole, *r.HeardMS), memory.Stretch{}
 		}
 	case r.HeardMS != nil:
 		e.Method, e.Heard = memory.AudioMS, heard.Estimate(whole, *r.HeardMS)
 	default:
 		return m, false, nil
+	}
+	if r.HeardMS != nil {
+		e.Audio = audio.Played(*r.HeardMS, r.AtMS)
 	}
 	return m.WithEvidence(e, now)
 }

@@ -53,7 +53,7 @@ func fill(t *testing.T, s whole) {
 	}
 	fillMemories(t, s, true)
 	results := []webhook.Result{
-		{State: webhook.Delivered, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 200, Response: []byte("ok\xfe"), Detail: webhook.Detail{ConnectMS: 1, Headers: []webhook.HeaderLine{{Name: "A", Value: "b"}}}}},
+		{State: webhook.Delivered, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 200, Response: []byte("ok\xfe"), Detail: webhook.Detail{ConnectMS: 1, Headers: []webhook.HeaderLine{{Name: "A", Value: "b"}}, Signed: []webhook.HeaderLine{{Name: "C", Value: "d"}}}}},
 		{State: webhook.Pending, DueMS: 9000, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 500, ErrorClass: "status", Error: "no"}},
 		{State: webhook.Dead, Reason: "gave up", AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, ErrorClass: "dial", Error: "<refused>"}},
 	}

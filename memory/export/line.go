@@ -221,7 +221,7 @@ func newDeliveryLine(d *Delivery) *deliveryLine {
 			N: a.N, StartedMS: a.StartedMS, DurationMS: a.DurationMS, Status: a.Status, Class: Text(a.ErrorClass), Error: Text(a.Error), Response: a.Response,
 			Truncated: a.Truncated,
 		}
-		if len(a.Detail.Headers) > 0 || a.Detail.ConnectMS != 0 || a.Detail.TLSMS != 0 || a.Detail.FirstByteMS != 0 || a.Detail.Thin {
+		if len(a.Detail.Headers)+len(a.Detail.Signed) > 0 || a.Detail.ConnectMS != 0 || a.Detail.TLSMS != 0 || a.Detail.FirstByteMS != 0 || a.Detail.Thin {
 			detail := a.Detail
 			if len(detail.Headers) == 0 {
 				detail.Headers = nil

@@ -32,16 +32,28 @@ func (l *agentList) and(cond string, args ...any) {
 	l.where = append(l.where, fmt.Sprintf(cond, numbers...))
 }
 
-// newAgentList returns the statement for a query. Agents with a tag are found by the tag.
+// hasTag adds a condition that a row of agent_tag has one of a tag's values. A single value is
+// compared with "=", since the index is in order only then.
+func (l *agentList) hasTag(format string, project string, tag memory.TagValues) {
+	is, value := "= $%d", any(pg.Stored(tag.Values[0]))
+	if len(tag.Values) > 1 {
+		is, value = "= ANY ($%d)", pg.StoredAll(tag.Values)
+	}
+	l.and(fmt.Sprintf(format, is), pg.Stored(project), pg.Stored(tag.Name), value)
+}
+
+// newAgentList returns the statement for a query. Agents with a tag are found by the tag. Further
+// tags are looked up for each of them in order, until there are enough: the planner does not turn a
+// scalar subquery into a join. With EXISTS it joined all agents of both tags, and in a database
+// without statistics it did so in quadratic time.
 func newAgentList(q *memory.AgentQuery) *agentList {
 	l := &agentList{from: "agent a", start: "a.start_ms", no: "a.no", statuses: q.AnyStatus()}
 	tags := q.Tags()
 	if len(tags) > 0 {
 		l.from, l.start, l.no = "agent_tag g JOIN agent a ON a.no = g.agent_no", "g.start_ms", "g.agent_no"
-		l.and("g.project = $%d AND g.name = $%d AND g.value = ANY ($%d)", pg.Stored(q.Project), pg.Stored(tags[0].Name), pg.StoredAll(tags[0].Values))
+		l.hasTag("g.project = $%%d AND g.name = $%%d AND g.value %s", q.Project, tags[0])
 		for _, tag := range tags[1:] {
-			l.and("EXISTS (SELECT 1 FROM agent_tag x WHERE x.project = g.project AND x.name = $%d AND x.value = ANY ($%d) AND x.start_ms = g.start_ms AND x.agent_no = g.agent_no)",
-				pg.Stored(tag.Name), pg.StoredAll(tag.Values))
+			l.hasTag("(SELECT true FROM agent_tag x WHERE x.project = $%%d AND x.name = $%%d AND x.value %s AND x.start_ms = g.start_ms AND x.agent_no = g.agent_no LIMIT 1)", q.Project, tag)
 		}
 		if len(q.Statuses) > 0 {
 			l.and("a.status = ANY ($%d)", pg.Column(l.statuses, func(st *memory.Status) int64 { return int64(*st) }))

@@ -2,21 +2,25 @@
 
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
-import {timeline} from "/page/timeline.js";
+import {times, timeline} from "/page/timeline.js";
 import {steps, told, waterfall} from "/page/told.js";
-import {copy, ended, failure, firstTokens, ghost, interrupted, length, lost, median, method, offset, percent, plain, shareUnheard, split, struck, when} from "/page/words.js";
+import {copy, ended, failure, firstTokens, ghost, interrupted, length, lost, median, method, offset, percent, plain, shareUnheard, split, struck, usd, when} from "/page/words.js";
 
 export function callPage({draw, args: [id]}) {
-  const view = {agent: null, messages: [], error: "", live: "", selected: Number(new URLSearchParams(location.search).get("turn")) || 0, requests: new Map()};
+  const view = {agent: null, messages: [], error: "", live: "", zoom: 1, scroll: 0, selected: Number(new URLSearchParams(location.search).get("turn")) || 0, requests: new Map()};
   let tail, timer, width = 900;
-  const redraw = () => { timer = 0; width = document.getElementById("main")?.querySelector(".call")?.clientWidth || width; draw(template(view, width, select)); };
+  const redraw = () => { timer = 0; width = document.getElementById("main")?.querySelector(".call")?.clientWidth || width; draw(template(view, width, act)); };
   const soon = () => { timer ||= requestAnimationFrame(redraw); };
 
-  const select = seq => {
-    view.selected = view.selected === seq ? 0 : seq;
-    history.replaceState(null, "", location.pathname + api.query({turn: view.selected || ""}));
-    soon();
-    given();
+  const act = {
+    select: seq => {
+      view.selected = view.selected === seq ? 0 : seq;
+      history.replaceState(null, "", location.pathname + api.query({turn: view.selected || ""}));
+      soon();
+      given();
+    },
+    zoom: n => { view.zoom = n; redraw(); },
+    scroll: x => { if (Math.abs(x - view.scroll) > width) { view.scroll = x; soon(); } },
   };
   // given reads what the model was given for the chosen answer, and for the turn before.
   async function given() {
@@ -75,11 +79,12 @@ export function callPage({draw, args: [id]}) {
 
   addEventListener("resize", soon);
   load();
-  draw(template(view, width, select));
+  draw(template(view, width, act));
   return () => { tail?.close(); removeEventListener("resize", soon); };
 }
 
-function template(v, width, select) {
+function template(v, width, act) {
+  const {select} = act;
   if (v.error) return html`${failure(v.error)}<p><a href="/">All calls</a></p>`;
   if (!v.agent) return html`<p class="quiet">Reading…</p>`;
   const shown = v.messages.filter(m => m.role !== "system" && m.role !== "developer");
@@ -87,8 +92,8 @@ function template(v, width, select) {
   return html`<div class="split"><section class="call">
       <h1>${v.agent.name || v.agent.agent_id} ${v.live ? html`<span class="badge live" role="status">${v.live}</span>` : nothing}</h1>
       <p class="quiet">${facts(v.agent, shown)}</p>
-      <dl class="numbers">${numbers(shown).map(([value, label, bad]) => html`<div><dt>${label}</dt><dd class=${bad ? "bad" : ""}>${value}</dd></div>`)}</dl>
-      ${timeline(shown, width, v.selected, select)}
+      <dl class="numbers">${numbers(v.agent, v.messages, shown).map(([value, label, bad]) => html`<div><dt>${label}</dt><dd class=${bad ? "bad" : ""}>${value}</dd></div>`)}</dl>
+      ${timeline(shown, width, v, act)}
       <ol class="transcript">${lines(shown, first, v.selected, select)}</ol>
       ${shown.length ? html`<button @click=${() => copy(transcript(shown, first))}>Copy transcript</button>` : html`<p class="quiet">Nothing was said yet.</p>`}
     </section>
@@ -102,9 +107,10 @@ function facts(a, messages) {
   return out.filter(Boolean).map((part, i) => html`${i ? " · " : ""}<span>${part}</span>`);
 }
 
-function numbers(messages) {
+function numbers(a, all, messages) {
+  const costs = all.map(m => m.cost).filter(Boolean), sum = k => costs.reduce((n, c) => n + c[k], 0);
   const unheard = shareUnheard(messages), turns = new Set(messages.map(m => m.turn_id)).size;
-  const failures = messages.filter(m => m.metadata?.source === "llm_failure").length;
+  const failures = all.filter(m => m.failure).length;
   return [
     [turns, "turns"],
     [messages.filter(interrupted).length, "interrupted"],
@@ -112,6 +118,7 @@ function numbers(messages) {
     [length(median(firstTokens(messages))), "first token p50"],
     [messages.filter(ghost).length, "ghosts"],
     [failures, "failures", failures > 0],
+    ...costs.length ? [[usd(sum("usd")), sum("unheard_usd") ? `cost, ${usd(sum("unheard_usd"))} unheard` : "cost"]] : [],
   ];
 }
 
@@ -144,15 +151,16 @@ function line(m, first, on, select) {
   const chips = [];
   if (interrupted(m)) chips.push(["bad", m.metadata.interrupt_timestamp ? `interrupted at ${offset(m.metadata.interrupt_timestamp - first)}` : "interrupted"]);
   else if (lost(m)) chips.push(["bad", m.state]);
+  if (m.failure) chips.push(["bad", "LLM failed"]);
   if (m.evidence && m.evidence.method !== "assumed_full") chips.push(["", m.evidence.method.replace("_", " ") + (m.evidence.confidence ? ` · ${m.evidence.confidence} %` : "")]);
   for (const c of m.tool_calls ?? []) chips.push(["", `calls ${c.function?.name}`]);
   return html`<li class=${on ? "on" : ""}>
     <button class="row" aria-pressed=${on} @click=${() => select(m.seq)}>
       <time>${offset(m.timestamp - first)}</time>
       <span class=${"who " + m.role}>${{user: "Caller", assistant: "Agent", tool: "Tool"}[m.role] ?? m.role}</span>
-      <span class="said" dir="auto">${heard}${struck(rest)}
+      <span class="said"><span class="text" dir="auto">${heard}${struck(rest)}</span>
         ${chips.length ? html`<span class="chips">${chips.map(([kind, text]) => html`<span class=${"chip " + kind}>${text}</span>`)}</span>` : nothing}</span>
-      <span class="quiet side">${m.timings ? `${length(m.timings.first_token_ms)} first` : m.metadata?.source ?? ""}</span>
+      <span class="quiet side">${m.timings?.first_token_ms ? `${length(m.timings.first_token_ms)} first` : m.metadata?.source ?? ""}</span>
     </button></li>`;
 }
 
@@ -160,21 +168,41 @@ function aside(v, m, close) {
   const text = (label, value) => value == null ? nothing : html`<h3>${label}</h3><p dir="auto">${plain(value) || html`<span class="quiet">nothing</span>`}</p>`;
   const e = m.evidence, r = v.requests.get(m.turn_id)?.find(o => o.seq === m.seq);
   const before = v.requests.get(v.messages.findLast(o => o.turn_id < m.turn_id)?.turn_id)?.at(-1), list = steps(m, r);
+  const {words, from} = times(m) ?? {};
   return html`<aside aria-label="The chosen message" tabindex="0"><button class="close" aria-label="Close" @click=${close}>×</button><h2>Turn ${m.turn_id} · ${{user: "caller", assistant: "answer"}[m.role] ?? m.role}</h2>
     ${m.role === "assistant" ? html`${text("Generated", m.generated)}${text("Sent", m.sent)}${text("Heard", m.heard ?? m.content)}` : text("Said", m.content)}
     <dl class="pairs">
+      ${m.failure ? html`<dt>Failure</dt><dd class="bad" dir="auto">${reason(m.failure.message)}${m.failure.code ? ` (${m.failure.code})` : ""}</dd>` : nothing}
       ${e ? html`<dt>Evidence</dt><dd>${method(e.method)}${e.confidence ? `, ${e.confidence} %` : ""}</dd>` : nothing}
       ${(e?.earlier ?? []).map(old => html`<dt>Before that</dt><dd>${method(old.method)}${old.heard ? html`: “${old.heard}”` : nothing}</dd>`)}
+      ${m.model ? html`<dt>Model</dt><dd>${m.model}</dd>` : nothing}
       ${m.upstream ? html`<dt>Upstream</dt><dd>${m.upstream}</dd>` : nothing}
+      ${m.usage ? html`<dt>Tokens</dt><dd>${tokens(m.usage)}</dd>` : nothing}
+      ${m.cost ? html`<dt>Cost</dt><dd>${m.cost.estimated_usd ? "about " : ""}${usd(m.cost.usd)}${m.cost.unheard_usd ? html`, <span class="bad">${usd(m.cost.unheard_usd)} unheard</span>` : nothing}</dd>` : nothing}
       ${m.finish_reason ? html`<dt>Ended with</dt><dd>${m.finish_reason}</dd>` : nothing}
       <dt>State</dt><dd>${m.state ?? "final"}</dd>
       ${m.metadata?.source ? html`<dt>Source</dt><dd>${m.metadata.source}</dd>` : nothing}
     </dl>
+    ${words?.length ? html`<h3>When each word ended</h3><ol class="times" dir="auto">${words.map(w => html`<li class=${w.heard ? "" : "gone"}>${w.text} <span class="quiet">${length(w.to - from)}</span></li>`)}</ol>` : nothing}
     ${list.length ? html`<h3>Where the time went</h3>${waterfall(list)}` : nothing}
-    ${r?.attempts?.length > 1 ? html`<ol class="attempts">${r.attempts.map(a => html`<li>${a.upstream} <span class=${a.error ? "bad" : "quiet"}>${a.error ?? "answered"}, asked after ${length(a.sent_ms)}</span></li>`)}</ol>` : nothing}
+    ${r?.attempts?.length > 1 ? html`<ol class="attempts">${r.attempts.map(a => html`<li>${a.upstream} <span class=${a.error ? "bad" : "quiet"}>${a.error ? reason(a.error) : "answered"}, asked after ${length(a.sent_ms)}</span></li>`)}</ol>` : nothing}
     ${r?.filler ? html`<p class="quiet">Meanwhile: “${r.filler}”</p>` : nothing}
     ${r ? told(r, before) : nothing}
     <details><summary>As JSON</summary><pre>${JSON.stringify(m, null, 2)}</pre></details></aside>`;
+}
+
+// reason returns the message in an upstream's error, which is often a JSON object.
+function reason(text) {
+  try {
+    const e = JSON.parse(text);
+    return e.error?.message ?? e.message ?? text;
+  } catch { return text; }
+}
+
+// tokens names what the model counted.
+function tokens(u) {
+  const cached = u.prompt_tokens_details?.cached_tokens;
+  return [u.prompt_tokens != null ? `${u.prompt_tokens} in${cached ? ` (${cached} cached)` : ""}` : "", u.completion_tokens != null ? `${u.completion_tokens} out` : ""].filter(Boolean).join(", ");
 }
 
 // transcript is the call as text: what was heard, and in brackets what was not.

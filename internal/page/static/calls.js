@@ -3,7 +3,7 @@
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {strip} from "/page/timeline.js";
-import {choice, ended, failure, length, percent, plain, split, struck, when} from "/page/words.js";
+import {choice, ended, failure, length, percent, plain, split, struck, usd, when} from "/page/words.js";
 
 const pageSize = 50, everyMS = 3000, live = "running,starting,recovering,stopping,idle";
 const fields = ["q", "status", "since", "platform", "label", "user_id", "interrupted", "failed", "ghosts"];
@@ -111,8 +111,8 @@ function template(v, last, set, more, seen) {
     </div>
     ${failure(v.error)}
     <table class="list calls"><thead><tr><th>Call</th><th class="wide">What happened</th><th>Last words</th>
-      <th class="n wide">Turns</th><th class="n wide">Barge-ins</th><th class="n">Never heard</th><th class="n wide">First token</th><th class="n wide">Length</th><th class="n">Started</th></tr></thead>
-      <tbody>${list.map(a => row(a, last.get(a.agent_id)?.list, set))}</tbody></table>
+      <th class="n wide">Turns</th><th class="n wide">Barge-ins</th><th class="n">Never heard</th><th class="n wide">First token</th>${priced(list) ? html`<th class="n wide">Cost</th>` : nothing}<th class="n wide">Length</th><th class="n">Started</th></tr></thead>
+      <tbody>${list.map(a => row(a, last.get(a.agent_id)?.list, set, priced(list)))}</tbody></table>
     ${v.loading ? html`<p class="quiet" role="status">Reading…</p>` : list.length ? nothing : empty(f)}
     ${v.cursor ? html`<button data-more="1" @click=${more}>More calls</button>` : nothing}`;
 }
@@ -121,7 +121,9 @@ const empty = f => Object.values(f).some(Boolean) ? html`<p class="quiet">No cal
   : html`<div class="card start"><h2>No call yet</h2><p>Talk to the model in the <a href="/playground">playground</a>, and interrupt it. Or send a chat completion:</p>
     <pre>curl -s ${location.origin}/v1/chat/completions -H 'X-Agent-Id: first' -d '{"messages":[{"role":"user","content":"Hello"}]}'</pre></div>`;
 
-function row(a, messages, set) {
+const priced = list => list.some(a => a.tally?.cost);
+
+function row(a, messages, set, priced) {
   const last = messages?.findLast(o => (o.role === "assistant" || o.role === "user") && (plain(o.content) || plain(o.generated)));
   const [heard, rest] = last?.role === "assistant" ? split(last) : [plain(last?.content), ""];
   const t = a.tally ?? {}, unheard = t.generated_tokens ? t.unheard_tokens / t.generated_tokens : null, first = t.first_token_ms;
@@ -137,6 +139,7 @@ function row(a, messages, set) {
     <td class="n wide">${t.interruptions ?? ""}</td>
     <td class=${"n" + (unheard > 0 ? " bad" : "")}>${unheard == null ? "–" : percent(unheard)}</td>
     <td class="n wide">${first ? html`${length(first.p50)}<span class="quiet below">p95 ${length(first.p95)}</span>` : "–"}</td>
+    ${priced ? html`<td class="n wide">${usd(t.cost?.usd)}${t.cost?.unheard_usd ? html`<span class="below bad">${usd(t.cost.unheard_usd)} unheard</span>` : nothing}</td>` : nothing}
     <td class="n wide">${length(to - from)}</td>
     <td class="n">${when(from)}</td></tr>`;
 }

@@ -76,14 +76,14 @@ function template(v, act) {
     <ol class="transcript" aria-live="polite">${v.messages.filter(m => m.role === "user" || m.role === "assistant").map(m => {
       const [heard, rest] = m.role === "assistant" ? split(m) : [plain(m.content), ""];
       return html`<li><span class="row"><span class=${"who " + m.role}>${m.role === "user" ? "You" : "Agent"}</span>
-        <span class="said" dir="auto">${heard}${struck(rest)}${interrupted(m) ? html` <span class="chip bad">interrupted</span>` : nothing}</span></span></li>`;
+        <span class="said"><span class="text" dir="auto">${heard}${struck(rest)}</span>${interrupted(m) ? html`<span class="chip bad">interrupted</span>` : nothing}</span></span></li>`;
     })}${v.answer ? html`<li><span class="row"><span class="who assistant">Agent</span><span class="said" dir="auto">${said.slice(0, v.spoken).join("")}<span class="quiet">${said.slice(v.spoken).join("")}</span></span></span></li>` : nothing}</ol>
     <form class="filters" @submit=${e => { e.preventDefault(); const input = e.target.elements.text; act.say(input.value); input.value = ""; }}>
       <input name="text" aria-label="What you say" placeholder="What you say…" autocomplete="off" autofocus ?disabled=${speaking}>
       <button ?disabled=${speaking}>Say it</button>
       <button type="button" class="barge" ?disabled=${!speaking} @click=${act.barge}>Barge in</button>
       <button type="button" ?disabled=${!v.id} @click=${act.end}>Hang up</button></form>
-    ${v.answer ? html`<label class="quiet">Heard so far: ${v.spoken} of ${said.length} words
+    ${v.answer ? html`<label class="slider quiet">Heard so far: ${v.spoken} of ${said.length} words
       <input type="range" min="0" max=${said.length} .value=${String(v.spoken)} @input=${e => act.seek(Number(e.target.value))}></label>` : nothing}
     ${v.ended ? html`<p><a href=${"/calls/" + v.ended}>Look at the last call</a></p>` : v.id ? html`<p><a href=${"/calls/" + v.id} target="_blank">Look at this call</a></p>` : nothing}
     </section>

@@ -99,18 +99,19 @@ function endpoint(e, act) {
       <button @click=${() => act.set("endpoint", e.id)}>Its deliveries</button></div></li>`;
 }
 
-const bad = d => d.state === "dead" || d.state === "pending" && d.attempt > 0;
+// kind is the class of the chip with the state of a delivery.
+const kind = d => "chip" + (d.state === "dead" || d.state === "pending" && d.attempt > 0 ? " bad" : d.state === "delivered" ? " good" : "");
 
 function row(d, chosen, act) {
   return html`<tr class=${d.id === chosen ? "on" : ""}><th scope="row"><button class="link" aria-pressed=${d.id === chosen} @click=${() => act.show(d.id)}>${d.event}</button></th>
-    <td><span class=${"chip" + (bad(d) ? " bad" : d.state === "delivered" ? " good" : "")}>${d.in_flight ? "under way" : d.state}</span>${d.replay_of ? html` <span class="chip">replay</span>` : nothing}</td>
+    <td><span class=${kind(d)}>${d.in_flight ? "under way" : d.state}</span>${d.replay_of ? html` <span class="chip">replay</span>` : nothing}</td>
     <td class="wide">${d.agent_id ? html`<a href=${"/calls/" + encodeURIComponent(d.agent_id)}>${d.agent_id.slice(-8)}</a>` : "–"}</td>
     <td class="n">${d.attempt}</td><td class="n">${d.last_status || d.last_error_class || "–"}</td><td class="n wide">${bytes(d.bytes)}</td><td class="n">${when(Date.parse(d.created_at))}</td></tr>`;
 }
 
 function aside(v, act) {
   const d = v.delivery, hook = v.endpoints?.find(e => e.id === d.endpoint_id);
-  return html`<aside aria-label="The chosen delivery" tabindex="0"><h2>${d.event} <span class=${"chip" + (bad(d) ? " bad" : " good")}>${d.state}</span></h2>
+  return html`<aside aria-label="The chosen delivery" tabindex="0"><h2>${d.event} <span class=${kind(d)}>${d.state}</span></h2>
     <dl class="pairs"><dt>To</dt><dd>${hook?.url ?? d.endpoint_id}</dd>
       <dt>Event</dt><dd>${moment(Date.parse(d.event_at))}</dd>
       ${d.agent_id ? html`<dt>Call</dt><dd><a href=${"/calls/" + encodeURIComponent(d.agent_id)}>open</a> · <button class="link" @click=${() => act.set("agent", d.agent_id)}>its deliveries</button></dd>` : nothing}
@@ -119,25 +120,17 @@ function aside(v, act) {
     <div class="actions"><button @click=${() => act.delivery(d.id, "replay")}>Send again</button>
       ${d.state === "pending" ? html`<button @click=${() => act.delivery(d.id, "cancel")}>Cancel</button>` : nothing}</div>
     <h3>Attempts</h3>
-    ${d.attempts?.length ? html`<ol class="attempts">${d.attempts.map(attempt)}</ol>` : html`<p class="quiet">None yet.</p>`}
-    <h3>Signed</h3>
-    <p>${hook ? signature(d, hook) : html`<span class="quiet">The endpoint was deleted.</span>`}</p>
+    ${d.attempts?.length ? html`<ol class="attempts">${d.attempts.map(a => attempt(a, d.message_id))}</ol>` : html`<p class="quiet">None yet.</p>`}
     <h3>Body${d.bytes ? `, ${bytes(d.bytes)}` : ""}</h3>
     ${v.event?.body !== undefined ? html`<pre>${JSON.stringify(v.event.body, null, 2)}</pre>` : html`<p class="quiet">The event is no longer kept.</p>`}
   </aside>`;
 }
 
-// signature explains how each attempt is signed: the secrets themselves never leave the server.
-function signature(d, hook) {
-  const names = ["webhook-signature", ...(hook.agora_signatures ? ["Agora-Signature", "Agora-Signature-V2"] : [])];
-  return html`<code>webhook-id: ${d.message_id}</code> and the time of each attempt, in ${names.map((n, i) => html`${i ? ", " : ""}<code>${n}</code>`)}
-    with ${hook.secrets.filter(s => s.live).map((s, i) => html`${i ? " and " : ""}${s.kind} <code>${s.id.slice(-12)}</code>`)}.`;
-}
-
-function attempt(a) {
+function attempt(a, id) {
   const ok = a.status >= 200 && a.status < 300;
   return html`<li><b class=${ok ? "" : "bad"}>${a.status || a.error_class}</b> <span class="quiet">${moment(Date.parse(a.started_at))} · ${length(a.ms)}
       ${a.connect_ms + a.tls_ms > 0 ? `· connect ${length(a.connect_ms + a.tls_ms)}` : ""}</span>
     ${a.error ? html`<div class="bad">${a.error}</div>` : nothing}
+    ${a.signature_headers.length ? html`<details><summary>Signatures</summary><pre>webhook-id: ${id}\n${a.signature_headers.map(h => `${h.name}: ${h.value}\n`)}</pre></details>` : nothing}
     ${a.response || a.response_headers?.length ? html`<details><summary>Answer</summary><pre>${a.response_headers.map(h => `${h.name}: ${h.value}\n`)}\n${a.response}${a.response_truncated ? "…" : ""}</pre></details>` : nothing}</li>`;
 }

@@ -35,6 +35,9 @@ export function length(ms) {
   return min < 60 ? `${min} min${s ? ` ${s} s` : ""}` : `${Math.floor(min / 60)} h ${min % 60} min`;
 }
 
+// usd is an amount of money, with two digits that count where it is less than a cent.
+export const usd = n => n == null ? "–" : n === 0 ? "$0" : n >= 0.01 ? "$" + n.toFixed(2) : n < 0.000001 ? "< $0.000001" : "$" + n.toFixed(Math.ceil(-Math.log10(n)) + 1).replace(/0$/, "");
+
 export const percent = share => `${Math.round(share * 100)} %`;
 
 export function median(values) {
@@ -101,7 +104,7 @@ const methods = {
   word_times: "word times from the platform",
   audio_ms: "length of the audio that was played",
   echo_diff: "echo in a later request",
-  disconnect_only: "client hung up",
+  disconnect_only: "what was sent until the connection ended",
   assumed_full: "assumed: nothing says otherwise",
 };
 export const method = name => methods[name] ?? name;
