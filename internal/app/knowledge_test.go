@@ -174,11 +174,11 @@ func TestKnowledgeInvalid(t *testing.T) {
 	s.post(b+"/imports", strings.Repeat("x", 32<<20+1)).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
 }
 
-// TestKnowledgeFull: what a project stores in its bases counts, and an index that needs too much
-// memory is refused.
+// TestKnowledgeFull: what a project stores in its bases counts. An encrypted base is searched in
+// memory, and refused if its index needs too much.
 func TestKnowledgeFull(t *testing.T) {
 	t.Parallel()
-	s := start(t, "HEARDLOG_MAX_PROJECT_MB=1", "HEARDLOG_VECTORS_MB=1")
+	s := start(t, "HEARDLOG_MAX_PROJECT_MB=1", "HEARDLOG_VECTORS_MB=1", "HEARDLOG_SECRET_KEY=a key that is long enough")
 	const b = knowledgePath + "/b"
 	s.do(http.MethodPut, b, `{}`).ok(nil)
 	word, size := 0, 62_000
