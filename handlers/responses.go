@@ -156,7 +156,8 @@ func (a *proxyAPI) response(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return encode(w, http.StatusOK, responses.Stored(ref, responses.Answer{
-		Text: m.Content, ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage, Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
+		Model: m.Model(), Text: m.Content, ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage,
+		Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
 	}))
 }
 

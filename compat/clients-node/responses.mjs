@@ -31,7 +31,7 @@ await play({
     const answer = await client.responses.create({ model, tools, previous_response_id: previous, input: [{ type: 'function_call_output', call_id: call.call_id, output }] });
     previous = answer.id;
     const again = await client.responses.retrieve(previous);
-    if (again.output_text !== answer.output_text) throw new Error(`retrieved ${JSON.stringify(again)}`);
+    if (again.output_text !== answer.output_text || again.model !== answer.model) throw new Error(`retrieved ${JSON.stringify(again)}`);
     return answer.output_text;
   },
   async refused() {

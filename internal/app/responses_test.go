@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -17,9 +18,9 @@ func TestResponses(t *testing.T) {
 	id := s.join("n", nil)
 	const one = `{"model":"m","input":"first"}`
 	for path, headers := range map[string][]string{v1 + "/responses": {"X-Agent-Id", id}, agent(id, "/responses"): nil} {
-		var made struct {
-			ID, Status string
-			Output     []struct{ Content []struct{ Text string } }
+		var made, kept struct {
+			ID, Status, Model string
+			Output            []struct{ Content []struct{ Text string } }
 		}
 		s.post(path, one, headers...).ok(&made)
 		if made.Status != "completed" || len(made.Output) != 1 || made.Output[0].Content[0].Text != "Hi." {
@@ -34,7 +35,9 @@ func TestResponses(t *testing.T) {
 		if headers == nil {
 			read = agent(id, "/responses/")
 		}
-		s.get(read + made.ID).ok(nil)
+		if s.get(read + made.ID).ok(&kept); made.Model == "" || !reflect.DeepEqual(kept, made) {
+			t.Errorf("%s: %+v is read as %+v", path, made, kept)
+		}
 		s.do("DELETE", read+made.ID, nil).ok(nil)
 		for _, gone := range []string{made.ID, "nothing", "resp_nobody_2"} {
 			s.get(read+gone).failed(404, "not_found", gone)

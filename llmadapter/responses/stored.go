@@ -9,6 +9,7 @@ import (
 
 // Answer is an answer as the ledger has it.
 type Answer struct {
+	Model       string // that answered
 	Text        string
 	ToolCalls   []byte // a tool_calls array of a chat completion; nil for none
 	Finish      string // its finish_reason
@@ -27,6 +28,7 @@ type Deleted struct {
 // Stored returns the response at a place, with nothing of what its request asked for.
 func Stored(ref Ref, m Answer) Response {
 	a := (&Request{}).newAnswer(ref, m.TimestampMS/1000)
+	a.res.Model = m.Model
 	a.say(message, outputText, m.Text)
 	var calls []callDelta
 	_ = json.Unmarshal(m.ToolCalls, &calls) // as the ledger has it
