@@ -131,7 +131,7 @@ func TestNodeResponses(t *testing.T) {
 		"0 user: When is my train?", "0 assistant: " + trains,
 		"1 user: Count.", "1 assistant: one two three  [interrupted]",
 		"2 user: And to Bern?", "2 assistant: ", `2 tool: {"to":"Bern","at":"9:00"}`, "2 assistant: At nine.",
-		"3 user: Thanks.", "3 assistant: ",
+		"3 user: Thanks.", "3 assistant:  [removed]",
 	}
 	if diff := cmp.Diff(ledger, got); diff != "" {
 		t.Error(diff)

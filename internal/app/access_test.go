@@ -106,6 +106,8 @@ var calls = []struct {
 	{"GET", "/v1/agents/{id}/summary", nil},
 	{"PUT", "/v1/agents/{id}/summary", `{"summary":"x"}`},
 	{"DELETE", "/v1/agents/{id}/summary", nil},
+	{"DELETE", "/v1/agents/{id}/working-memory", nil},
+	{"DELETE", "/v1/agents/{id}/working-memory/k", nil},
 	{"DELETE", "/v1/agents/{id}", nil},
 	{"POST", "/v1/agents/{id}/leave", nil},
 }
