@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Store record.Store
 	MaxMB int // memory for all indexes; one takes at most half of it
-	// Sealed says that the store encrypts, so that it finds no records by words.
+	// Sealed is set if the store encrypts records. It then cannot find them by words.
 	Sealed bool
 	Now    func() time.Time
 	NewID  func() string // of imports; the IDs sort by time

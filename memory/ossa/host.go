@@ -14,7 +14,7 @@ type Host struct {
 	// "", for none. Connects is set for the operator's own document, which may name one.
 	KV       string
 	Connects bool
-	// Uploads says that the operator allows backups in a bucket.
+	// Uploads is set if the operator allows backups in a bucket.
 	Uploads bool
 	// EmbeddingModel is the model of the server's embeddings, "" for none.
 	EmbeddingModel string
@@ -227,7 +227,7 @@ func (h *host) providerInterface() {
 	}
 }
 
-// compacts says what compacts each store.
+// compacts describes what compacts each store.
 var compacts = map[string]string{
 	"sqlite":   "what is deleted makes room for what is stored next; heardlog compact returns it to the disk",
 	"postgres": "the database's autovacuum does it by its own thresholds, and heardlog compact at once",
