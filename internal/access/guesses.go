@@ -5,8 +5,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"golang.org/x/time/rate"
+
+	"github.com/heardlog/heardlog/internal/cache"
 )
 
 // Wrong secrets that are answered before further ones have to wait, and how often one is taken
@@ -19,13 +20,11 @@ const (
 	everyPerAddress   = time.Second
 )
 
-// Bounds of the tables, and how long their entries are kept after their last use. A limit that was
-// not used for that long is full again.
+// Bounds of the tables, and how long after its last use a credential that was right is known.
 const (
-	guessers    = 50_000
-	guessersFor = 5 * time.Minute
-	known       = 50_000
-	knownFor    = time.Hour
+	guessers = 50_000
+	known    = 50_000
+	knownFor = time.Hour
 )
 
 // Guesses slows down callers with wrong secrets. No request waits in the server: a caller over its
@@ -35,8 +34,8 @@ const (
 // elsewhere. Behind a reverse proxy all callers have one address. A credential that was right from
 // an address within the last hour is therefore let through.
 type Guesses struct {
-	limits *otter.Cache[guesser, *rate.Limiter]
-	right  *otter.Cache[[sha256.Size]byte, struct{}] // by known
+	limits *cache.Cache[guesser, *rate.Limiter]
+	right  *cache.Cache[[sha256.Size]byte, int64] // when it was used last, Unix ms, by Attempt.print
 	now    func() time.Time
 }
 
@@ -49,12 +48,7 @@ type guesser struct {
 // NewGuesses returns empty tables.
 func NewGuesses(now func() time.Time) *Guesses {
 	return &Guesses{
-		limits: otter.Must(&otter.Options[guesser, *rate.Limiter]{
-			MaximumSize: guessers, ExpiryCalculator: otter.ExpiryAccessing[guesser, *rate.Limiter](guessersFor),
-		}),
-		right: otter.Must(&otter.Options[[sha256.Size]byte, struct{}]{
-			MaximumSize: known, ExpiryCalculator: otter.ExpiryAccessing[[sha256.Size]byte, struct{}](knownFor),
-		}),
+		limits: cache.New[guesser, *rate.Limiter](guessers, nil), right: cache.New[[sha256.Size]byte, int64](known, nil),
 		now: now,
 	}
 }
@@ -75,7 +69,9 @@ func (g *Guesses) Attempt(remote, header, id string) Attempt {
 	if id != "" {
 		a.who = append(a.who, guesser{addr, clip(id)})
 	}
-	_, a.wasRight = g.right.GetIfPresent(a.print)
+	if usedMS, ok := g.right.Get(a.print); ok {
+		a.wasRight = g.now().Sub(time.UnixMilli(usedMS)) < knownFor
+	}
 	return a
 }
 
@@ -104,7 +100,7 @@ func (a Attempt) Wait() time.Duration {
 	}
 	now := a.g.now()
 	for _, who := range a.who {
-		l, ok := a.g.limits.GetIfPresent(who)
+		l, ok := a.g.limits.Get(who)
 		if !ok {
 			continue
 		}
@@ -119,13 +115,13 @@ func (a Attempt) Wait() time.Duration {
 func (a Attempt) Wrong() {
 	now := a.g.now()
 	for _, who := range a.who {
-		l, ok := a.g.limits.GetIfPresent(who)
+		l, ok := a.g.limits.Get(who)
 		if !ok {
 			every, burst := everyPerAddress, GuessesPerAddress
 			if who.id != "" {
 				every, burst = everyPerID, GuessesPerID
 			}
-			l, _ = a.g.limits.SetIfAbsent(who, rate.NewLimiter(rate.Every(every), burst))
+			l = a.g.limits.GetOrSet(who, rate.NewLimiter(rate.Every(every), burst))
 		}
 		// A reservation, so that guesses that were made at the same time all count.
 		if r := l.ReserveN(now, 1); r.DelayFrom(now) > maxDebt {
@@ -139,7 +135,5 @@ const maxDebt = time.Minute
 
 // Right remembers that the credential was right from this address.
 func (a Attempt) Right() {
-	if !a.wasRight {
-		a.g.right.Set(a.print, struct{}{})
-	}
+	a.g.right.Set(a.print, a.g.now().UnixMilli())
 }

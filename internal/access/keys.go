@@ -14,8 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/singleflight"
 
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/kv"
@@ -31,8 +32,8 @@ const (
 // keyPrefix begins every secret, so that scanners for leaked secrets can find them.
 const keyPrefix = "hl_"
 
-// A key that was looked up is trusted for freshFor, and read again in the background after half of
-// that. Revoking it therefore takes effect within a second on every server that uses the store.
+// A key that was looked up is trusted for freshFor. Revoking it therefore takes effect within a
+// second on every server that uses the store.
 const (
 	freshFor  = 800 * time.Millisecond
 	lookupFor = 5 * time.Second // limit of a lookup
@@ -79,7 +80,8 @@ type Keys struct {
 	store kv.Store
 	space kv.Space // holds the keys of all projects, each under project/id
 	now   func() time.Time
-	fresh *otter.Cache[string, foundKey] // by ID
+	fresh *cache.Cache[string, *foundKey] // by ID
+	loads singleflight.Group              // of keys that are not fresh
 
 	exist  atomic.Bool  // there are keys; that never changes
 	noneMS atomic.Int64 // when there was last seen to be none, Unix ms
@@ -97,12 +99,7 @@ func NewSessions(store kv.Store, now func() time.Time) *Keys {
 }
 
 func newKeys(store kv.Store, now func() time.Time, space string) *Keys {
-	return &Keys{store: store, space: kv.Space{Project: space}, now: now, fresh: otter.Must(&otter.Options[string, foundKey]{
-		MaximumSize:       cacheSize,
-		Logger:            &otter.NoopLogger{}, // what fails here fails the next call, too
-		ExpiryCalculator:  otter.ExpiryWriting[string, foundKey](freshFor),
-		RefreshCalculator: otter.RefreshWriting[string, foundKey](freshFor / 2),
-	})}
+	return &Keys{store: store, space: kv.Space{Project: space}, now: now, fresh: cache.New[string, *foundKey](cacheSize, nil)}
 }
 
 // Create stores a new key of the project with the name, scopes and end of k, and returns it with
@@ -216,7 +213,7 @@ func (ks *Keys) Revoke(ctx context.Context, project, id string) (Key, error) {
 			return Key{}, err
 		}
 	}
-	ks.fresh.Invalidate(id)
+	ks.fresh.Remove(id)
 	return k.key(id), nil
 }
 
@@ -270,24 +267,32 @@ func (ks *Keys) ended(id string, k storedKey) error {
 // lookup returns a key as of less than a second ago, or fault.NotFound.
 func (ks *Keys) lookup(ctx context.Context, id string) (storedKey, error) {
 	now := ks.now()
-	k, err := ks.fresh.Get(ctx, id, otter.LoaderFunc[string, foundKey](func(ctx context.Context, id string) (foundKey, error) {
-		// The lookup may be shared, so that it must not end with one of its callers.
+	if k, ok := ks.fresh.Get(id); ok && now.Sub(k.asOf) <= freshFor {
+		return k.storedKey, nil
+	}
+	shared, err, _ := ks.loads.Do(id, func() (any, error) {
+		// It may be shared, so that it must not end with one of its callers.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupFor)
 		defer cancel()
 		asOf := ks.now()
 		k, err := ks.load(ctx, id)
-		if fault.Is(err, fault.NotFound) {
-			err = otter.ErrNotFound
+		found := &foundKey{k, asOf}
+		if err == nil {
+			ks.fresh.Set(id, found)
 		}
-		return foundKey{k, asOf}, err
-	}))
-	switch {
-	case err == otter.ErrNotFound: //nolint:errorlint // the value itself is what otter documents
+		return found, err
+	})
+	if fault.Is(err, fault.NotFound) {
 		return storedKey{}, noKey(id)
-	case err == nil && now.Sub(k.asOf) > freshFor: // the store took long to answer
+	}
+	if err != nil {
+		return storedKey{}, err
+	}
+	k := shared.(*foundKey)
+	if now.Sub(k.asOf) > freshFor { // another caller began to load it long ago
 		return ks.load(ctx, id)
 	}
-	return k.storedKey, err
+	return k.storedKey, nil
 }
 
 // KeyID returns the ID in the secret of a key, "" if it is none.

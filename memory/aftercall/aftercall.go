@@ -62,7 +62,7 @@ type Worker struct {
 	cfg   Config
 	space record.Space
 	wake  chan struct{}
-	rev   int64 // up to which jobs were read; of Run
+	known record.State // up to which jobs were read; of Run
 
 	mu      sync.Mutex // guards the rest
 	jobs    map[string]*job

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -54,38 +55,20 @@ func (w *Worker) drop(ctx context.Context, j *job) error {
 	return err
 }
 
-// jobPage is how many jobs are read at a time.
-const jobPage = 500
-
 // refresh reads the jobs that have changed, or all of them if that is not known any more.
 func (w *Worker) refresh(ctx context.Context) error {
-	for {
-		list, state, err := w.cfg.Store.Records(ctx, w.space, record.Query{ByRev: true, AfterRev: w.rev, Limit: jobPage})
-		if err != nil {
-			return err
-		}
-		if state.Whole > w.rev && w.rev > 0 {
-			w.rev = 0
-			w.mu.Lock()
-			for id, j := range w.jobs {
-				if !j.busy {
-					delete(w.jobs, id)
-				}
-			}
-			w.mu.Unlock()
-			continue
-		}
+	return record.Follow(ctx, w.cfg.Store, w.space, &w.known, func(list []record.Record, _ record.State) error {
 		w.mu.Lock()
+		defer w.mu.Unlock()
 		for i := range list {
 			w.take(&list[i])
 		}
-		w.mu.Unlock()
-		if len(list) < jobPage {
-			w.rev = state.Rev
-			return nil
-		}
-		w.rev = list[len(list)-1].Rev
-	}
+		return nil
+	}, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		maps.DeleteFunc(w.jobs, func(_ string, j *job) bool { return !j.busy })
+	})
 }
 
 // take notes a record. The caller holds mu.

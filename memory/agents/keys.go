@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/maypok86/otter/v2"
-
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -13,11 +11,11 @@ import (
 // fault.NotFound if there is none.
 func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
 	k := agentKey{project, key}
-	if id, ok := s.keys.GetIfPresent(k); ok {
+	if id, ok := s.keys.Get(k); ok {
 		if h, err := s.cfg.Ledger.Head(ctx, project, id); err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
 			return h.Agent, nil
 		}
-		s.keys.Invalidate(k)
+		s.keys.Remove(k)
 	}
 	id, err := s.cfg.Ledger.ByKey(ctx, project, key)
 	if err != nil {
@@ -35,7 +33,3 @@ func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent,
 
 // maxKnownKeys is how many call keys are cached. A cached ID is checked against the agent itself.
 const maxKnownKeys = 1 << 14
-
-func newKeyCache() *otter.Cache[agentKey, string] {
-	return otter.Must(&otter.Options[agentKey, string]{MaximumSize: maxKnownKeys})
-}

@@ -22,7 +22,7 @@ func (s *Service) Redactor(a *memory.Agent) *redact.Redactor {
 	if err != nil {
 		return redact.New(rules) // cannot happen
 	}
-	r, ok := s.redactors.GetIfPresent(string(key))
+	r, ok := s.redactors.Get(string(key))
 	if !ok {
 		r = redact.New(rules)
 		s.redactors.Set(string(key), r)

@@ -7,8 +7,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -80,12 +79,12 @@ type Observer interface {
 type Service struct {
 	cfg    Config
 	live   *registry
-	keys   *otter.Cache[agentKey, string] // IDs of agents by call key
+	keys   *cache.Cache[agentKey, string] // IDs of agents by call key
 	erased []func(project, id string)     // see OnErase
 	timers *timers
 	peers  *peers // nil without others
 	// redactors are those of sets of rules, by their JSON.
-	redactors *otter.Cache[string, *redact.Redactor]
+	redactors *cache.Cache[string, *redact.Redactor]
 	// evicting serializes joins that must end another agent to get a place.
 	evicting evictionLocks
 }
@@ -114,8 +113,8 @@ func NewService(cfg Config) *Service {
 		cfg.Events = noEvents{}
 	}
 	s := &Service{
-		cfg: cfg, live: newRegistry(), timers: newTimers(), keys: newKeyCache(),
-		redactors: otter.Must(&otter.Options[string, *redact.Redactor]{MaximumSize: maxRedactors}),
+		cfg: cfg, live: newRegistry(), timers: newTimers(), keys: cache.New[agentKey, string](maxKnownKeys, nil),
+		redactors: cache.New[string, *redact.Redactor](maxRedactors, nil),
 	}
 	if cfg.Peers != nil {
 		s.peers, s.live.shared = &peers{Peers: cfg.Peers}, true
@@ -213,7 +212,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	}
 	// It finds this agent from now on, whichever had it before.
 	for _, k := range a.Settings.Call.Shared {
-		s.keys.Invalidate(agentKey{a.Project, k})
+		s.keys.Remove(agentKey{a.Project, k})
 	}
 	s.cfg.Observe.Appended(len(c.Append))
 	s.cfg.Quota.Stored(a.Project, len(c.Append), bytesOf(c.Append))

@@ -20,8 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -94,7 +93,7 @@ func (o Options) withDefaults() Options {
 type Engine struct {
 	store      memory.Store
 	o          Options
-	cache      *otter.Cache[memory.Ref, *snapshot]
+	cache      *cache.Cache[memory.Ref, *snapshot]
 	agents     agents
 	waiting    *queue
 	committers []*committer
@@ -108,10 +107,7 @@ var _ memory.Ledger = (*Engine)(nil)
 // New returns an engine over a store, which it closes with itself.
 func New(store memory.Store, o Options) *Engine {
 	o = o.withDefaults()
-	e := &Engine{store: store, o: o, cache: otter.Must(&otter.Options[memory.Ref, *snapshot]{
-		MaximumWeight: uint64(o.CacheBytes),
-		Weigher:       func(_ memory.Ref, s *snapshot) uint32 { return uint32(min(s.size(), 1<<31)) },
-	})}
+	e := &Engine{store: store, o: o, cache: cache.New[memory.Ref](int64(o.CacheBytes), (*snapshot).size)}
 	e.agents.init()
 	e.waiting = newQueue(&e.o)
 	for range o.Committers {

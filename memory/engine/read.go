@@ -19,7 +19,7 @@ func (e *Engine) current(ctx context.Context, ref memory.Ref, n int) (*snapshot,
 			return nil, fault.Ended(ctx)
 		}
 	}
-	s, kept := e.cache.GetIfPresent(ref)
+	s, kept := e.cache.Get(ref)
 	if kept && !e.o.Shared {
 		return s, nil
 	}
@@ -55,7 +55,7 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 // which lacks the last commits and counts its own under the same versions.
 func (e *Engine) failed(err error) {
 	if e.o.Shared && fault.Is(err, fault.Unavailable) {
-		e.cache.InvalidateAll()
+		e.cache.Clear()
 	}
 }
 
@@ -79,7 +79,7 @@ func (e *Engine) forget(ref memory.Ref) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.changes++
-	e.cache.Invalidate(ref)
+	e.cache.Remove(ref)
 }
 
 // Head implements memory.Ledger.

@@ -81,7 +81,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	s, last, fails := a.base()
 	if last == nil {
 		ok := false
-		if s, ok = e.cache.GetIfPresent(a.ref); !ok {
+		if s, ok = e.cache.Get(a.ref); !ok {
 			if s, err = e.load(ctx, a.ref, minTail, memory.Version{}); err != nil {
 				return nil, err
 			}

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/items"
@@ -21,8 +19,7 @@ import (
 const Space = "fact"
 
 const (
-	page   = 1000 // records read at a time
-	atOnce = 50   // facts changed at a time; 2 more at most, and all below record.MaxBytes
+	atOnce = 50 // facts changed at a time; 2 more at most, and all below record.MaxBytes
 	cached = 64 << 20
 )
 
@@ -74,7 +71,7 @@ type Notice struct {
 // Service keeps facts. Its methods are safe for concurrent use.
 type Service struct {
 	cfg     Config
-	callers *otter.Cache[key, *caller]
+	callers *cache.Cache[key, *caller]
 }
 
 type key struct{ project, user string }
@@ -88,11 +85,10 @@ type caller struct {
 	key
 	// busy is held by the one that uses the rest. It is a channel, so that others can give up
 	// waiting.
-	busy   chan struct{}
-	names  []string // all IDs of the caller
-	loaded bool     // it has been read once
-	state  record.State
-	facts  map[string]*entry
+	busy  chan struct{}
+	names []string // all IDs of the caller
+	state record.State
+	facts map[string]*entry
 	// gone are agents of sources that are no longer stored.
 	gone map[string]bool
 	// index is for Recall, with the revisions of the facts in it; nil until it is needed.
@@ -109,16 +105,13 @@ type entry struct {
 
 // NewService returns a Service.
 func NewService(cfg Config) *Service {
-	return &Service{cfg: cfg, callers: otter.Must(&otter.Options[key, *caller]{
-		MaximumWeight: cached,
-		Weigher: func(_ key, c *caller) uint32 {
-			return uint32(min(c.state.Bytes*6+1024, 1<<31)) // an estimate, with the index
-		},
+	return &Service{cfg: cfg, callers: cache.New[key](cached, func(c *caller) int64 {
+		return c.state.Bytes*6 + 1024 // an estimate, with the index
 	})}
 }
 
 // Forget drops the facts of a user who was erased from memory.
-func (s *Service) Forget(project, user string) { s.callers.Invalidate(key{project, user}) }
+func (s *Service) Forget(project, user string) { s.callers.Remove(key{project, user}) }
 
 // enter returns the facts of a caller, by any of its names, as they are now, locked; leave unlocks
 // them.
@@ -128,9 +121,9 @@ func (s *Service) enter(ctx context.Context, project, user string) (*caller, err
 		return nil, err
 	}
 	k := key{project, names[0]}
-	c, ok := s.callers.GetIfPresent(k)
+	c, ok := s.callers.Get(k)
 	if !ok {
-		c, _ = s.callers.SetIfAbsent(k, &caller{key: k, busy: make(chan struct{}, 1), facts: map[string]*entry{}, gone: map[string]bool{}})
+		c = s.callers.GetOrSet(k, &caller{key: k, busy: make(chan struct{}, 1), facts: map[string]*entry{}, gone: map[string]bool{}})
 	}
 	select {
 	case c.busy <- struct{}{}:
@@ -139,98 +132,35 @@ func (s *Service) enter(ctx context.Context, project, user string) (*caller, err
 	}
 	c.names = names
 	before := c.state.Bytes
-	if err = s.read(ctx, c); err != nil {
-		c.loaded = false
+	if err := record.Follow(ctx, s.cfg.Store, c.space(), &c.state, c.put, func() { clear(c.facts) }); err != nil {
 		<-c.busy
 		return nil, err
 	}
 	if c.state.Bytes != before {
-		s.callers.ComputeIfPresent(k, func(now *caller) (*caller, otter.ComputeOp) {
-			if now != c { // it was dropped meanwhile
-				return now, otter.CancelOp
-			}
-			return c, otter.WriteOp // weighs it again
-		})
+		s.callers.Reweigh(k, c)
 	}
 	return c, nil
 }
 
 func (c *caller) leave() { <-c.busy }
 
-// read brings the facts up to date with the store.
-func (s *Service) read(ctx context.Context, c *caller) error {
-	for range 2 { // else it changes so fast that what was read last must do
-		if !c.loaded {
-			if err := s.readAll(ctx, c); err != nil {
-				return err
-			}
-		}
-		list, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{ByRev: true, AfterRev: c.state.Rev, Limit: page})
-		if err != nil {
-			return err
-		}
-		if len(list) >= page || state.Whole > c.state.Rev || state.Rev < c.state.Rev {
-			c.loaded = false // too much has changed to follow it
+// put takes over records.
+func (c *caller) put(list []record.Record, _ record.State) error {
+	for _, r := range list {
+		if r.Deleted {
+			delete(c.facts, r.ID)
 			continue
 		}
-		for i := range list {
-			if err := c.put(&list[i]); err != nil {
-				return err
-			}
+		f := &Fact{ID: r.ID}
+		if err := json.Unmarshal(r.Body, f); err != nil {
+			return fault.Wrap(fault.Internal, err, "a stored fact cannot be read")
 		}
-		c.state = state
-		if int64(len(c.facts)) == state.Count {
-			return nil
+		e := &entry{Fact: f, rev: r.Rev}
+		if f.Source != nil {
+			e.checked = f.Source.Checked
 		}
-		c.loaded = false // records were erased
+		c.facts[r.ID] = e
 	}
-	return s.readAll(ctx, c)
-}
-
-// readAll reads all facts as of a state or newer.
-func (s *Service) readAll(ctx context.Context, c *caller) error {
-	old := c.facts
-	c.facts = map[string]*entry{}
-	q := record.Query{Limit: page}
-	for first := true; ; first = false {
-		list, state, err := s.cfg.Store.Records(ctx, c.space(), q)
-		if err != nil {
-			return err
-		}
-		if first {
-			c.state = state
-		}
-		for i := range list {
-			if err := c.put(&list[i]); err != nil {
-				return err
-			}
-			if was, now := old[list[i].ID], c.facts[list[i].ID]; was != nil && now != nil && was.rev == now.rev {
-				now.checked = was.checked
-			}
-			q.AfterID = list[i].ID
-		}
-		if len(list) < page {
-			c.loaded = true
-			return nil
-		}
-	}
-}
-
-// put takes over a record.
-func (c *caller) put(r *record.Record) error {
-	if r.Deleted {
-		delete(c.facts, r.ID)
-		return nil
-	}
-	f := &Fact{ID: r.ID}
-	if err := json.Unmarshal(r.Body, f); err != nil {
-		return fault.Wrap(fault.Internal, err, "a stored fact cannot be read")
-	}
-	e := &entry{Fact: f, rev: r.Rev}
-	if f.Source != nil {
-		e.checked = f.Source.Checked
-	}
-	c.facts[r.ID] = e
 	return nil
 }
 
@@ -397,7 +327,6 @@ func (s *Service) commit(ctx context.Context, store record.Store, t *change) err
 	limit := record.Limit{Records: MaxFacts, Of: "facts of this caller, in any state"}
 	state, err := store.ChangeRecords(ctx, t.space(), changes, limit, events, t.now.UnixMilli())
 	if err != nil {
-		t.loaded = t.loaded && errors.Is(err, record.ErrStale)
 		return err
 	}
 	for id, f := range t.puts {

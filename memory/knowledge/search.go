@@ -6,10 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"unicode/utf8"
-
-	"github.com/maypok86/otter/v2"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/recall"
@@ -31,7 +28,7 @@ type Hit struct {
 }
 
 const (
-	// page is how many records are read at a time.
+	// page is how many records are read at a time, and how many of a base may be read at any time.
 	page = 200
 	// loaders is how many bases are read from their beginning at a time.
 	loaders = 2
@@ -39,7 +36,6 @@ const (
 
 // resident is the index of a base in memory.
 type resident struct {
-	kilobytes atomic.Int64
 	// busy is held by the one that uses the rest. It is a channel, so that a search can give up
 	// waiting.
 	busy    chan struct{}
@@ -50,6 +46,9 @@ type resident struct {
 	entries map[string]place // by ID
 	named   map[recallKey]*place
 }
+
+// bytes estimates what the index takes in memory. The caller holds busy.
+func (r *resident) bytes() int64 { return r.index.Bytes() + 1024 }
 
 // place is what the index knows of an entry.
 type place struct {
@@ -109,9 +108,9 @@ func (s *Service) Search(ctx context.Context, project, name string, q Query) ([]
 // find returns the IDs and scores of hits.
 func (s *Service) find(ctx context.Context, b *Base, q Query) ([]recall.Hit, string, error) {
 	k := baseKey{b.Project, b.Name}
-	r, ok := s.indexes.GetIfPresent(k)
+	r, ok := s.indexes.Get(k)
 	if !ok {
-		r, _ = s.indexes.SetIfAbsent(k, newResident())
+		r = s.indexes.GetOrSet(k, newResident())
 	}
 	select {
 	case r.busy <- struct{}{}:
@@ -122,12 +121,7 @@ func (s *Service) find(ctx context.Context, b *Base, q Query) ([]recall.Hit, str
 	known := r.state
 	err := s.catchUp(ctx, b, r)
 	if r.state != known {
-		s.indexes.ComputeIfPresent(k, func(now *resident) (*resident, otter.ComputeOp) {
-			if now != r { // it was dropped meanwhile
-				return now, otter.CancelOp
-			}
-			return r, otter.WriteOp // weighs it again
-		})
+		s.indexes.Reweigh(k, r)
 	}
 	if err != nil {
 		return nil, "", err
@@ -154,7 +148,6 @@ func newResident() *resident {
 func (r *resident) reset() {
 	r.state, r.read, r.index = record.State{}, false, recall.NewIndex()
 	r.entries, r.named = map[string]place{}, map[recallKey]*place{}
-	r.kilobytes.Store(0)
 }
 
 // catchUp reads the changes of a base that its index does not know. It fails with errLarge if the
@@ -162,42 +155,27 @@ func (r *resident) reset() {
 func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
 	if !r.read {
 		_, state, err := s.cfg.Store.Records(ctx, b.space(), record.Query{Limit: 1})
-		if err == nil && s.large(state) {
-			err = errLarge
-		}
-		if err != nil {
-			return err
-		}
-	}
-	held := false
-	defer func() {
-		if held {
-			<-s.loads
-		}
-	}()
-	for {
-		list, state, err := s.cfg.Store.Records(ctx, b.space(), record.Query{ByRev: true, AfterRev: r.state.Rev, Limit: page})
 		switch {
 		case err != nil:
 			return err
 		case s.large(state):
-			r.reset()
 			return errLarge
-		case state == r.tooBig && state.Rev > 0:
-			return s.tooLarge(b, state)
-		case r.state.Rev == 0:
-			r.state.Whole = state.Whole // older deletions concern nothing that is read
-		case state.Whole > max(r.state.Rev, r.state.Whole), state.Rev < r.state.Rev: // deletions were missed
-			r.reset()
-			continue
-		}
-		if !r.read && !held && len(list) == page {
+		case state.Count > page:
 			select {
 			case s.loads <- struct{}{}:
-				held = true
+				defer func() { <-s.loads }()
 			case <-ctx.Done():
 				return fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
 			}
+		}
+	}
+	err := record.Follow(ctx, s.cfg.Store, b.space(), &r.state, func(list []record.Record, now record.State) error {
+		switch {
+		case s.large(now):
+			r.reset()
+			return errLarge
+		case now == r.tooBig && now.Rev > 0:
+			return s.tooLarge(b, now)
 		}
 		for i := range list {
 			if err := r.apply(&list[i]); err != nil {
@@ -206,16 +184,13 @@ func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
 		}
 		if r.index.Bytes() > int64(s.cfg.MaxMB)<<19 {
 			r.reset()
-			r.tooBig = state
-			return s.tooLarge(b, state)
+			r.tooBig = now
+			return s.tooLarge(b, now)
 		}
-		r.kilobytes.Store(r.index.Bytes()>>10 + 1)
-		if len(list) < page {
-			r.state.Rev, r.read = max(r.state.Rev, state.Rev), true
-			return nil
-		}
-		r.state.Rev = list[len(list)-1].Rev
-	}
+		return nil
+	}, r.reset)
+	r.read = r.read || err == nil
+	return err
 }
 
 // tooLarge returns the error for a base whose index takes too much memory: errLarge if the store

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -33,7 +33,7 @@ type Config struct {
 // Run runs.
 type Service struct {
 	cfg     Config
-	indexes *otter.Cache[baseKey, *resident]
+	indexes *cache.Cache[baseKey, *resident]
 	loads   chan struct{} // has a value for each index that is being read from its beginning
 	wake    chan struct{} // has a value when there may be an import to run
 }
@@ -42,10 +42,7 @@ type baseKey struct{ project, base string }
 
 // New returns a Service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), indexes: otter.Must(&otter.Options[baseKey, *resident]{
-		MaximumWeight: uint64(cfg.MaxMB) << 10,
-		Weigher:       func(_ baseKey, r *resident) uint32 { return uint32(r.kilobytes.Load()) + 1 },
-	})}
+	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), indexes: cache.New[baseKey](int64(cfg.MaxMB)<<20, (*resident).bytes)}
 }
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
@@ -183,7 +180,7 @@ func (s *Service) DeleteBase(ctx context.Context, project, name string) error {
 			return err
 		}
 	}
-	s.indexes.Invalidate(baseKey{project, name})
+	s.indexes.Remove(baseKey{project, name})
 	return nil
 }
 

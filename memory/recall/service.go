@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/items"
@@ -49,7 +48,7 @@ type Config struct {
 // while Run runs.
 type Service struct {
 	cfg     Config
-	callers *otter.Cache[callerKey, *caller]
+	callers *cache.Cache[callerKey, *caller]
 	wake    chan struct{} // has a value when a builder is to look for work
 
 	mu       sync.Mutex           // guards the rest; may be locked while a caller's mu is held
@@ -86,13 +85,10 @@ type agentState struct {
 func NewService(cfg Config) *Service {
 	return &Service{
 		cfg: cfg, wake: make(chan struct{}, builders), waiting: map[string][]*caller{},
-		callers: otter.Must(&otter.Options[callerKey, *caller]{
-			MaximumWeight: uint64(cfg.MaxMB) << 20,
-			Weigher: func(_ callerKey, c *caller) uint32 {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return uint32(min(c.index.Bytes()+1024, 1<<31))
-			},
+		callers: cache.New[callerKey](int64(cfg.MaxMB)<<20, func(c *caller) int64 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.index.Bytes() + 1024
 		}),
 	}
 }
@@ -131,7 +127,7 @@ func (s *Service) Warm(ctx context.Context, project, user string) {
 }
 
 // Forget drops the index of a user who was erased.
-func (s *Service) Forget(project, user string) { s.callers.Invalidate(callerKey{project, user}) }
+func (s *Service) Forget(project, user string) { s.callers.Remove(callerKey{project, user}) }
 
 // who returns the user of a name or alias with all names.
 func (s *Service) who(ctx context.Context, project, name string) (string, []string, error) {
@@ -145,16 +141,16 @@ func (s *Service) who(ctx context.Context, project, name string) (string, []stri
 func (s *Service) caller(project, user string, names []string) *caller {
 	k := callerKey{project, user}
 	for {
-		c, ok := s.callers.GetIfPresent(k)
+		c, ok := s.callers.Get(k)
 		if !ok {
-			c, _ = s.callers.SetIfAbsent(k, &caller{
+			c = s.callers.GetOrSet(k, &caller{
 				callerKey: k, names: names, loading: make(chan struct{}, 1), index: NewIndex(), agents: map[string]agentState{}, ready: make(chan struct{}),
 			})
 		}
 		if slices.Equal(c.names, names) {
 			return c
 		}
-		s.callers.Invalidate(k)
+		s.callers.Remove(k)
 	}
 }
 
@@ -263,7 +259,7 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	case err != nil:
 		return Result{}, err
 	case len(now) == 0: // what was erased does not stay in memory
-		s.callers.Invalidate(callerKey{project, user})
+		s.callers.Remove(callerKey{project, user})
 		return Result{Strength: None, Forbidden: len(names) == 0}, nil
 	}
 	c := s.caller(project, user, names)
@@ -336,14 +332,7 @@ func (c *caller) current(now []items.AgentVersion, notAsked string) bool {
 // load brings the index up to date with the agents as they are now, newest first, but for one whose
 // call is not asked for. The caller holds c.loading.
 func (s *Service) load(ctx context.Context, c *caller, now []items.AgentVersion, notAsked string) error {
-	defer func() {
-		s.callers.ComputeIfPresent(c.callerKey, func(now *caller) (*caller, otter.ComputeOp) {
-			if now != c { // it was dropped meanwhile, as that of a user who was erased
-				return now, otter.CancelOp
-			}
-			return c, otter.WriteOp // weighs it again
-		})
-	}()
+	defer func() { s.callers.Reweigh(c.callerKey, c) }()
 	slices.SortFunc(now, func(a, b items.AgentVersion) int { return cmp.Compare(b.No, a.No) })
 	c.mu.Lock()
 	there := map[string]bool{}

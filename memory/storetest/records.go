@@ -30,7 +30,7 @@ func RunRecords(t *testing.T, open func(*testing.T) RecordStore) {
 		"SetAndDelete": testRecordSet, "Bytes": testRecordBytes, "If": testRecordIf, "AllOrNone": testRecordAllOrNone, "Limit": testRecordLimit, "Bounds": testRecordBounds,
 		"PagesByID": testRecordPagesByID, "PagesByRev": testRecordPagesByRev, "Spaces": testRecordSpaces, "Tenants": testRecordTenants,
 		"Events": testRecordEvents, "Erase": testRecordErase, "EraseMany": testRecordEraseMany, "EraseRace": testRecordEraseRace, "Sweep": testRecordSweep,
-		"Concurrent": testRecordConcurrent, "Following": testRecordFollowing, "Usage": testRecordUsage, "Canceled": testRecordCanceled,
+		"Concurrent": testRecordConcurrent, "Follow": testRecordFollow, "Following": testRecordFollowing, "Usage": testRecordUsage, "Canceled": testRecordCanceled,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, t.Context(), open(t)) })
 	}

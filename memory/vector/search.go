@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
-	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -142,18 +140,20 @@ type candidate struct {
 
 // resident is the index of a collection in memory.
 type resident struct {
-	kilobytes atomic.Int64
 	// loading is held by the one that brings the index up to date. It is a channel, so that a
 	// search can give up waiting for it.
-	loading    chan struct{}
-	rev, whole int64 // up to which revision the space is known, see record.State; guarded by loading
-	read       bool  // all of the space was read once; guarded by loading
+	loading chan struct{}
+	state   record.State // up to which the space is known; guarded by loading
+	read    bool         // all of the space was read once; guarded by loading
 	// refused is the state of the space in which its index was too large; guarded by loading.
 	refused record.State
 
 	mu    sync.RWMutex
-	index *index
+	index *index // also guarded by loading for reading
 }
+
+// bytes estimates what the index takes in memory. The caller holds loading.
+func (r *resident) bytes() int64 { return r.index.bytes() + 1024 }
 
 // find returns the candidates for hits, the best first.
 func (r *resident) find(c Collection, q Query, filter map[string]string, made queried, nowMS int64) (_ []candidate, degraded bool, err error) {
@@ -242,9 +242,9 @@ func (h *Hit) entry() scored { return scored{&entry{id: h.ID, at: h.CreatedUS}, 
 
 // upToDate returns the index of a collection with all that was stored before the call.
 func (s *Service) upToDate(ctx context.Context, c Collection) (*resident, error) {
-	r, ok := s.indexes.GetIfPresent(c)
+	r, ok := s.indexes.Get(c)
 	if !ok {
-		r, _ = s.indexes.SetIfAbsent(c, &resident{loading: make(chan struct{}, 1), index: newIndex(s.modelID())})
+		r = s.indexes.GetOrSet(c, &resident{loading: make(chan struct{}, 1), index: newIndex(s.modelID())})
 	}
 	select {
 	case r.loading <- struct{}{}:
@@ -255,15 +255,10 @@ func (s *Service) upToDate(ctx context.Context, c Collection) (*resident, error)
 	if model := s.modelID(); model != r.index.model { // nothing else writes it
 		r.reset(model)
 	}
-	known := r.rev
+	known := r.state
 	err := s.load(ctx, c, r)
-	if r.rev != known {
-		s.indexes.ComputeIfPresent(c, func(now *resident) (*resident, otter.ComputeOp) {
-			if now != r { // it was dropped meanwhile
-				return now, otter.CancelOp
-			}
-			return r, otter.WriteOp // weighs it again
-		})
+	if r.state != known {
+		s.indexes.Reweigh(c, r)
 	}
 	if err != nil {
 		return nil, err
@@ -273,65 +268,48 @@ func (s *Service) upToDate(ctx context.Context, c Collection) (*resident, error)
 
 // load reads the changes that the index does not know. The caller holds r.loading.
 func (s *Service) load(ctx context.Context, c Collection, r *resident) error {
-	held := false
-	defer func() {
-		if held {
-			<-s.loads
-		}
-	}()
-	for {
-		if !r.read && !held {
-			if empty, err := s.begin(ctx, c, r); empty || err != nil {
-				return err
-			}
-			held = true
-		}
-		list, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{ByRev: true, AfterRev: r.rev, Limit: page})
+	if !r.read {
+		done, err := s.begin(ctx, c, r)
 		if err != nil {
 			return err
 		}
-		if r.rev == 0 {
-			r.whole = state.Whole // older deletions concern nothing that is read
-		}
-		if state.Whole > max(r.rev, r.whole) { // deletions were missed
-			r.reset(r.index.model)
-			continue
-		}
-		fits, err := r.apply(list, int64(s.cfg.MaxMB)<<19)
-		if err != nil {
-			return err
-		}
-		if !fits {
-			r.reset(r.index.model)
-			r.refused = state
-			return s.tooLarge(c, state)
-		}
-		if len(list) < page {
-			r.rev, r.read = max(r.rev, state.Rev), true
-			return nil
-		}
-		r.rev = list[len(list)-1].Rev
+		defer done()
 	}
+	err := record.Follow(ctx, s.cfg.Store, c.space(), &r.state, func(list []record.Record, now record.State) error {
+		fits, err := r.apply(list, int64(s.cfg.MaxMB)<<19)
+		if err == nil && !fits {
+			r.reset(r.index.model)
+			r.refused = now
+			err = s.tooLarge(c, now)
+		}
+		return err
+	}, func() { r.reset(r.index.model) })
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read, r.index.idf = r.state.Rev > 0, r.index.weights()
+	return nil
 }
 
-// begin waits until all of a collection may be read, which the caller ends by taking a value
-// from s.loads. It does not wait for a collection that is empty, or that was too large and has not
-// changed since.
-func (s *Service) begin(ctx context.Context, c Collection, r *resident) (empty bool, err error) {
+// begin waits until all of a collection may be read, which done ends. It does not wait for a
+// collection that is empty, or that was too large and has not changed since.
+func (s *Service) begin(ctx context.Context, c Collection, r *resident) (done func(), err error) {
 	_, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{ByRev: true, Limit: 1})
 	switch {
 	case err != nil:
-		return false, err
+		return nil, err
 	case state.Rev == 0:
-		return true, nil
+		return func() {}, nil
 	case state == r.refused:
-		return false, s.tooLarge(c, state)
+		return nil, s.tooLarge(c, state)
 	}
 	select {
 	case s.loads <- struct{}{}:
-		return false, nil
+		return func() { <-s.loads }, nil
 	case <-ctx.Done():
-		return false, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
+		return nil, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
 	}
 }
 
@@ -344,8 +322,7 @@ func (s *Service) tooLarge(c Collection, state record.State) error {
 func (r *resident) reset(model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index, r.rev, r.whole, r.read, r.refused = newIndex(model), 0, 0, false, record.State{}
-	r.kilobytes.Store(0)
+	r.index, r.state, r.read, r.refused = newIndex(model), record.State{}, false, record.State{}
 }
 
 // apply puts changes into the index, unless it then has more than limit bytes.
@@ -368,9 +345,5 @@ func (r *resident) apply(list []record.Record, limit int64) (fits bool, err erro
 			return false, nil
 		}
 	}
-	if len(list) < page {
-		r.index.idf = r.index.weights()
-	}
-	r.kilobytes.Store(r.index.bytes()>>10 + 1)
 	return true, nil
 }

@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/record"
 )
@@ -32,7 +31,7 @@ type Config struct {
 // Service holds the rules of collections over a store. Its methods are safe for concurrent use.
 type Service struct {
 	cfg     Config
-	indexes *otter.Cache[Collection, *resident]
+	indexes *cache.Cache[Collection, *resident]
 	loads   chan struct{} // has a value for each index that is being read from its beginning
 	place   atomic.Int64  // the last one in the order of insertion
 
@@ -47,10 +46,7 @@ type Service struct {
 
 // New returns a Service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), queued: map[Collection]bool{}, failed: map[Collection]*failure{}, indexes: otter.Must(&otter.Options[Collection, *resident]{
-		MaximumWeight: uint64(cfg.MaxMB) << 10,
-		Weigher:       func(_ Collection, r *resident) uint32 { return uint32(r.kilobytes.Load()) + 1 },
-	})}
+	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), queued: map[Collection]bool{}, failed: map[Collection]*failure{}, indexes: cache.New[Collection](int64(cfg.MaxMB)<<20, (*resident).bytes)}
 }
 
 // about is the record of a collection, in a space of its own.
@@ -375,16 +371,16 @@ func (s *Service) Clear(ctx context.Context, c Collection) (int, error) {
 		if _, err := s.cfg.Store.ChangeRecords(ctx, of.aboutSpace(), []record.Change{{ID: c.Name, If: record.Any}}, record.Limit{}, nil, s.nowMS()); err != nil {
 			return n, err
 		}
-		s.indexes.Invalidate(of)
+		s.indexes.Remove(of)
 	}
 	return n, nil
 }
 
 // Forget drops the indexes of all collections of a user who was erased from memory.
 func (s *Service) Forget(project, user string) {
-	for c := range s.indexes.Keys() {
+	for _, c := range s.indexes.Keys() {
 		if c.Project == project && c.User == user {
-			s.indexes.Invalidate(c)
+			s.indexes.Remove(c)
 		}
 	}
 }

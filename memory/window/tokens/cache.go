@@ -3,7 +3,7 @@ package tokens
 import (
 	"hash/maphash"
 
-	"github.com/maypok86/otter/v2"
+	lru "github.com/heardlog/heardlog/internal/cache"
 )
 
 // key stands for a text: two hashes with secret seeds, so that two texts cannot share a key even on
@@ -13,13 +13,13 @@ type key [2]uint64
 // cache holds token counts by text, without the texts.
 type cache struct {
 	seeds  [2]maphash.Seed
-	counts *otter.Cache[key, int32]
+	counts *lru.Cache[key, int32]
 }
 
 func newCache(entries int) cache {
 	return cache{
 		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		counts: otter.Must(&otter.Options[key, int32]{MaximumSize: entries}),
+		counts: lru.New[key, int32](int64(entries), nil),
 	}
 }
 
@@ -34,7 +34,7 @@ func (c *cache) keyOf(kind uint64, raw []byte) key {
 }
 
 func (c *cache) get(k key) (int, bool) {
-	n, ok := c.counts.GetIfPresent(k)
+	n, ok := c.counts.Get(k)
 	return int(n), ok
 }
 
