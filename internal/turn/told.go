@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/told"
 )
 
 // noteTold notes which messages of the ledger are in the list that is sent.
@@ -50,7 +51,7 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 		}
 		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
 		secrets := sync.OnceValue(call.Secrets)
-		if !t.Record(body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) }) {
+		if !told.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) }) {
 			t = nil
 		}
 		done <- t

@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/told"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -438,11 +439,11 @@ func dropTold(view memory.AgentView, c *memory.Change) error {
 		return err
 	}
 	removed := c.Replace
-	gone := func(s memory.Span) bool {
+	gone := func(s told.Span) bool {
 		return slices.ContainsFunc(removed, func(m memory.Message) bool { return s.From <= m.Seq && m.Seq <= s.To })
 	}
 	for _, m := range list {
-		if t := m.Told(); t != nil && !gone(memory.Span{From: m.Seq, To: m.Seq}) && slices.ContainsFunc(t.Needs(), gone) {
+		if t := m.Told(); t != nil && !gone(told.Span{From: m.Seq, To: m.Seq}) && slices.ContainsFunc(told.Needs(t), gone) {
 			m.DropTold()
 			m.Rev = h.Rev + 1
 			c.Replace = append(c.Replace, m)

@@ -1,6 +1,6 @@
-// Package told shows what an LLM was given for the answers of a turn: the body of its request,
-// which messages of the ledger are in it, and which were left out and why. Answers have that on
-// record (memory.Told); Turn puts the texts of the ledger back in.
+// Package told keeps what an LLM was given for an answer. Record makes a record (memory.Told) of
+// the body of a request: which messages of the ledger are in it, and the texts between them. Turn
+// shows the bodies of a turn again, and which messages were left out and why.
 package told
 
 import (
@@ -70,8 +70,8 @@ func Turn(ctx context.Context, s *agents.Service, project, id string, turn int64
 // forAnswer returns what the LLM was given for an answer.
 func forAnswer(ctx context.Context, s *agents.Service, project, id string, answer memory.Message) (Request, error) {
 	const page = 1000
-	needs := append(answer.Told().Needs(), memory.Span{From: max(1, answer.Seq-leftOutWithin), To: answer.Seq})
-	slices.SortFunc(needs, func(a, b memory.Span) int { return cmp.Compare(a.From, b.From) })
+	needs := append(Needs(answer.Told()), Span{From: max(1, answer.Seq-leftOutWithin), To: answer.Seq})
+	slices.SortFunc(needs, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	found := map[int64]*memory.Message{}
 	read, whole := int64(0), false // up to which message the ledger was read, and whether that is all
 	for _, need := range needs {
@@ -87,8 +87,8 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 		}
 	}
 	t := Request{Answer: answer}
-	var said []memory.ToldPart
-	t.Body, said, t.Exact = answer.Told().Body(found)
+	var said []Part
+	t.Body, said, t.Exact = Body(answer.Told(), found)
 	t.Messages = messagesOf(t.Body, said)
 	for _, p := range said {
 		delete(found, p.Seq)
@@ -104,7 +104,7 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 }
 
 // messagesOf returns the messages of a request's body, or nothing if it is not whole JSON.
-func messagesOf(body []byte, said []memory.ToldPart) []Message {
+func messagesOf(body []byte, said []Part) []Message {
 	out := []Message{}
 	d := json.NewDecoder(bytes.NewReader(body))
 	if !json.Valid(body) {

@@ -1,4 +1,4 @@
-package memory_test
+package told_test
 
 import (
 	"bytes"
@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/told"
 )
 
-// TestToldRuns records the prompts of a long call. Each record is short, and knows its body byte
+// TestRuns records the prompts of a long call. Each record is short, and knows its body byte
 // for byte whatever is heard, added or changed later.
-func TestToldRuns(t *testing.T) {
+func TestRuns(t *testing.T) {
 	t.Parallel()
 	const prompt = `{"messages":[{"role":"system","content":"You are the receptionist of a small practice with three doctors."}`
 	var list []*memory.Message
 	var seqs []int64
-	var told memory.Told
+	var record memory.Told
 	var body []byte
 	same := func(b []byte) []byte { return b }
 	for i := range int64(200) {
@@ -27,16 +28,16 @@ func TestToldRuns(t *testing.T) {
 			body = fmt.Appendf(body, `,{"role":%q,"content":%q}`, m.Role, m.Content)
 		}
 		body = append(body, `],"stream":true}`...)
-		told = memory.Told{}
-		if !told.Record(bytes.Clone(body), list, seqs, same) {
+		record = memory.Told{}
+		if !told.Record(&record, bytes.Clone(body), list, seqs, same) {
 			t.Fatalf("prompt %d was not recorded", i)
 		}
 		answer := &memory.Message{Seq: seq + 2, Rev: 2*i + 2, Role: memory.Assistant, Content: "At nine from platform two."}
-		answer.Amend(func(r *memory.Rare) { r.Told = new(told) })
+		answer.Amend(func(r *memory.Rare) { r.Told = new(record) })
 		list, seqs = append(list, answer), append(seqs, answer.Seq)
 	}
-	if len(told.Parts) > 16 || len(told.Texts) > 3 {
-		t.Errorf("the record of 399 messages has the parts %v and the texts %+v", told.Parts, told.Texts)
+	if len(record.Parts) > 16 || len(record.Texts) > 3 {
+		t.Errorf("the record of 399 messages has the parts %v and the texts %+v", record.Parts, record.Texts)
 	}
 	ledger := map[int64]*memory.Message{}
 	for _, m := range list {
@@ -44,7 +45,7 @@ func TestToldRuns(t *testing.T) {
 	}
 	want := func(exact bool, changed ...int64) {
 		t.Helper()
-		got, said, ok := told.Body(ledger)
+		got, said, ok := told.Body(&record, ledger)
 		if ok != exact || exact && !bytes.Equal(got, body) || len(said) != 399 {
 			t.Errorf("exact is %t, with %d messages: %s", ok, len(said), got)
 		}
