@@ -147,7 +147,7 @@ func (a *applying) settle(list []int, w *writes, got written, unknown error) {
 		wr := &a.batch[i]
 		switch _, ok := slices.BinarySearch(got.nos, wr.No); {
 		case ok:
-			a.s.announceChange(key{wr.Project, wr.ID})
+			a.s.AnnounceChange(wr.Project, wr.ID)
 		case unknown != nil:
 			a.errs[i] = pg.Classify(unknown, "commit")
 		default:

@@ -3,13 +3,12 @@
 //
 // A batch of writes is one statement. It moves the heads of its agents on from the versions that
 // the writes were decided on. The row in agent_head is an agent's lock. Loads that come together
-// share round trips. Nothing here needs LISTEN, sessions or triggers; listen.go describes what
-// LISTEN makes quicker.
+// share round trips. Nothing here needs LISTEN, sessions or triggers; package peers describes
+// what LISTEN makes quicker.
 package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres/peers"
 	"github.com/heardlog/heardlog/memory/postgres/pg"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/seal"
@@ -51,6 +51,7 @@ func (o Options) withDefaults() Options {
 // Store is an open database. It is a memory.Store and a webhook.Store. An agent's change and the
 // deliveries of its events commit together.
 type Store struct {
+	*peers.Peers
 	db       *pg.DB
 	sealer   seal.Sealer
 	words    tables.Words
@@ -58,22 +59,18 @@ type Store struct {
 	held     map[int64]time.Time // until when agents count as held, under holding: see held.go
 	versions pg.Gather[version]
 	loads    pg.Gather[load]
-	work     sync.WaitGroup // background goroutines
+	work     sync.WaitGroup // keepTime
 	stop     context.CancelFunc
 
 	published atomic.Pointer[endpoints]
 	loading   sync.Mutex // of endpoints
 	woken     chan struct{}
-	replica   string       // the name of this process among the replicas
-	beats     atomic.Int64 // the number of beats
-	notices   notices
-	follows   follows
-	behind    context.Context // of the background goroutines
 }
 
 var (
 	_ memory.Store  = (*Store)(nil)
 	_ webhook.Store = (*Store)(nil)
+	_ memory.Peers  = (*Store)(nil)
 )
 
 // Open connects and makes or migrates the schema. Its errors are for the operator and hold no
@@ -85,10 +82,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		woken: make(chan struct{}, 1), stop: func() {}, replica: rand.Text(),
-		held: map[int64]time.Time{}, words: tables.Words{Terms: o.Terms},
-		notices: notices{questions: make(chan memory.Question, maxQuestions), waiting: map[int64]chan struct{}{}},
-		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
+		woken: make(chan struct{}, 1), stop: func() {}, held: map[int64]time.Time{}, words: tables.Words{Terms: o.Terms},
 	}
 	s.versions.Ask, s.loads.Ask = s.askVersions, s.askLoads
 	if s.db, err = pg.Open(ctx, c, o.Timeout, o.Report); err != nil {
@@ -98,8 +92,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.db.Pool.Close()
 		return nil, pg.Classify(err, "open the database")
 	}
-	s.behind, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.work.Go(func() { s.keepTime(s.behind) })
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.work.Go(func() { s.keepTime(behind) })
 	return s, nil
 }
 
@@ -133,7 +128,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if err := conn.QueryRow(ctx, "SELECT current_schema()").Scan(&schema); err != nil {
 		return err
 	}
-	s.notices.channel = channelOf(schema)
+	s.Peers = peers.New(s.db, schema)
 	ctx, done := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
 	defer done()
 	if err := s.db.SyncClock(ctx); err != nil {
@@ -149,8 +144,14 @@ func (s *Store) Close() error {
 	}
 	s.stop()
 	s.work.Wait()
+	s.Peers.Stop()
 	s.db.Pool.Close()
 	return nil
+}
+
+// NewLive implements memory.Peers.
+func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head) error) (int64, error) {
+	return s.liveSince(ctx, after, each)
 }
 
 // Ping writes something and reads it back.

@@ -1,4 +1,4 @@
-package postgres
+package peers
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const (
 	announcePause = 5 * time.Millisecond
 )
 
-var _ memory.Followed = (*Store)(nil)
+var _ memory.Followed = (*Peers)(nil)
 
 // follows holds which agents this and other replicas follow, as hashes.
 type follows struct {
@@ -50,43 +50,43 @@ type following struct {
 	at     time.Time
 }
 
-func agentHash(k key) uint32 {
+func agentHash(project, id string) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(k.project + "\x00" + k.id))
+	_, _ = h.Write([]byte(project + "\x00" + id))
 	return h.Sum32()
 }
 
 // Follow implements memory.Followed.
-func (s *Store) Follow(ctx context.Context, projects, ids []string) error {
+func (p *Peers) Follow(ctx context.Context, projects, ids []string) error {
 	set := make(map[uint32]bool, len(ids))
 	for i, id := range ids {
-		set[agentHash(key{projects[i], id})] = true
+		set[agentHash(projects[i], id)] = true
 	}
-	f := &s.follows
+	f := &p.follows
 	f.mu.Lock()
 	due := !maps.Equal(set, f.ours) || len(set) > 0 && time.Since(f.announced) >= followAgain
 	f.ours = set
-	if due = due && s.notices.arrive() && !s.notices.refused(); due {
+	if due = due && p.notices.arrive() && !p.notices.refused(); due {
 		f.announced = time.Now()
 	}
 	f.mu.Unlock()
 	if !due {
 		return nil
 	}
-	return s.announce(ctx, noteFollow, set)
+	return p.announce(ctx, noteFollow, set)
 }
 
 // Changed implements memory.Followed.
-func (s *Store) Changed() <-chan struct{} { return s.follows.changed }
+func (p *Peers) Changed() <-chan struct{} { return p.follows.changed }
 
 // announce sends the other replicas a notification that lists agents, or an empty one if they are
 // too many.
-func (s *Store) announce(ctx context.Context, kind string, agents map[uint32]bool) error {
+func (p *Peers) announce(ctx context.Context, kind string, agents map[uint32]bool) error {
 	list, err := json.Marshal(slices.Collect(maps.Keys(agents)))
 	if err != nil || len(list) > maxNote {
 		list = nil
 	}
-	return s.notify(ctx, kind, string(list))
+	return p.notify(ctx, kind, string(list))
 }
 
 // agentsIn parses a list that announce has sent. It returns nil if there were too many agents to
@@ -126,16 +126,16 @@ func (f *follows) received(kind, who, body string) {
 	}
 }
 
-// announceChange schedules a notification that an agent has changed, if another replica follows it.
+// AnnounceChange schedules a notification that an agent has changed, if another replica follows it.
 // It does not wait.
-func (s *Store) announceChange(k key) {
-	f := &s.follows
+func (p *Peers) AnnounceChange(project, id string) {
+	f := &p.follows
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.theirs) == 0 {
 		return
 	}
-	h, wanted := agentHash(k), false
+	h, wanted := agentHash(project, id), false
 	for who, t := range f.theirs {
 		if time.Since(t.at) > silentAfter {
 			delete(f.theirs, who)
@@ -143,34 +143,34 @@ func (s *Store) announceChange(k key) {
 		}
 		wanted = wanted || t.agents == nil || t.agents[h]
 	}
-	if !wanted || s.notices.refused() {
+	if !wanted || p.notices.refused() {
 		return
 	}
 	f.pending[h] = true
 	if !f.announcing {
 		f.announcing = true
-		s.work.Go(s.announceChanges)
+		p.work.Go(p.announceChanges)
 	}
 }
 
 // announceChanges sends notifications until no change is pending.
-func (s *Store) announceChanges() {
-	f := &s.follows
+func (p *Peers) announceChanges() {
+	f := &p.follows
 	for {
 		f.mu.Lock()
 		list := f.pending
 		f.pending = map[uint32]bool{}
-		f.announcing = len(list) > 0 && s.behind.Err() == nil
+		f.announcing = len(list) > 0 && p.behind.Err() == nil
 		on := f.announcing
 		f.mu.Unlock()
 		if !on {
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.behind, silentAfter)
-		_ = s.announce(ctx, noteChanged, list) // a follower polls as well
+		ctx, cancel := context.WithTimeout(p.behind, silentAfter)
+		_ = p.announce(ctx, noteChanged, list) // a follower polls as well
 		cancel()
 		select {
-		case <-s.behind.Done():
+		case <-p.behind.Done():
 		case <-time.After(announcePause):
 		}
 	}

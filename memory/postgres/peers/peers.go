@@ -1,8 +1,18 @@
-package postgres
+// Package peers lets the servers of a PostgreSQL database ask and tell each other what only one of
+// them knows: who is in a call, who follows an agent, who works on what.
+//
+// Replicas communicate through tables, which they poll. NOTIFY inside a write would halve the write
+// rate, and LISTEN needs a session that a pooler may share with others. Some PostgreSQL-compatible
+// databases have neither. If a call waits for an answer, notifications make it faster; see
+// listen.go. All times are those of the database's clock.
+package peers
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,13 +21,6 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
-
-// Replicas communicate through tables, which they poll. NOTIFY inside a write would halve the write
-// rate, and LISTEN needs a session that a pooler may share with others. Some PostgreSQL-compatible
-// databases have neither. If a call waits for an answer, notifications make it faster; see
-// listen.go. All times are those of the database's clock.
-
-var _ memory.Peers = (*Store)(nil)
 
 const (
 	// nowMS is the database's time.
@@ -34,15 +37,46 @@ const (
 	askSeldom = 50 * time.Millisecond
 )
 
+// Peers is this server among those of a database. It is a memory.Peers, but for NewLive, and a
+// memory.Followed.
+type Peers struct {
+	db      *pg.DB
+	replica string       // the name of this process
+	beats   atomic.Int64 // the number of beats
+	notices notices
+	follows follows
+	work    sync.WaitGroup  // background goroutines
+	behind  context.Context // of these
+	stop    context.CancelFunc
+}
+
+// New returns a server among those whose tables are in a schema of the database. Stop it before
+// the database is closed.
+func New(db *pg.DB, schema string) *Peers {
+	p := &Peers{
+		db: db, replica: rand.Text(),
+		notices: notices{channel: channelOf(schema), questions: make(chan memory.Question, maxQuestions), waiting: map[int64]chan struct{}{}},
+		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
+	}
+	p.behind, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// Stop ends the work in the background and waits for it.
+func (p *Peers) Stop() {
+	p.stop()
+	p.work.Wait()
+}
+
 // runUnsynced runs statements in one round trip and one transaction. The transaction may be lost if
 // the database crashes.
-func (s *Store) runUnsynced(ctx context.Context, queue func(b *pgx.Batch)) error {
+func (p *Peers) runUnsynced(ctx context.Context, queue func(b *pgx.Batch)) error {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue("SET LOCAL synchronous_commit = off")
 	queue(b)
 	b.Queue("COMMIT")
-	conn, err := s.db.Pool.Acquire(ctx)
+	conn, err := p.db.Pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,10 +89,10 @@ func (s *Store) runUnsynced(ctx context.Context, queue func(b *pgx.Batch)) error
 }
 
 // Beat implements memory.Peers.
-func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err error) {
-	err = s.db.Read(ctx, "tell other servers", func(ctx context.Context) error {
-		return s.runUnsynced(ctx, func(b *pgx.Batch) {
-			b.Queue("INSERT INTO replica (id, seen_ms) VALUES ($1, "+nowMS+") ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms", s.replica)
+func (p *Peers) Beat(ctx context.Context, seen []memory.Seen) (others bool, err error) {
+	err = p.db.Read(ctx, "tell other servers", func(ctx context.Context) error {
+		return p.runUnsynced(ctx, func(b *pgx.Batch) {
+			b.Queue("INSERT INTO replica (id, seen_ms) VALUES ($1, "+nowMS+") ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms", p.replica)
 			if len(seen) > 0 {
 				b.Queue(`INSERT INTO agent_seen AS s (agent_no, asked_ms, spoken_ms)
 					SELECT a.no, u.asked, u.spoken FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) u (project, id, asked, spoken)
@@ -67,26 +101,26 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 					pg.Column(seen, func(v *memory.Seen) string { return pg.Stored(v.Project) }), pg.Column(seen, func(v *memory.Seen) string { return pg.Stored(v.ID) }),
 					pg.Column(seen, func(v *memory.Seen) int64 { return v.AskedMS }), pg.Column(seen, func(v *memory.Seen) int64 { return v.SpokenMS }))
 			}
-			b.Queue("SELECT EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > "+nowMS+" - $2)", s.replica, presence.Milliseconds()).
+			b.Queue("SELECT EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > "+nowMS+" - $2)", p.replica, presence.Milliseconds()).
 				QueryRow(func(row pgx.Row) error { return row.Scan(&others) })
-			if s.beats.Add(1)%60 == 0 { // now and then
+			if p.beats.Add(1)%60 == 0 { // now and then
 				b.Queue("DELETE FROM replica WHERE seen_ms < "+nowMS+" - $1", (10 * presence).Milliseconds())
 				b.Queue("DELETE FROM question WHERE at_ms < "+nowMS+" - $1", (10 * questionAge).Milliseconds())
 			}
 		})
 	})
-	if err == nil && others && s.listens() {
-		s.notices.start.Do(func() { s.work.Go(func() { s.listen(s.behind) }) })
-		_ = s.notify(ctx, noteEcho, "") // without echoes the tables are polled
+	if err == nil && others && p.listens() {
+		p.notices.start.Do(func() { p.work.Go(func() { p.listen(p.behind) }) })
+		_ = p.notify(ctx, noteEcho, "") // without echoes the tables are polled
 	}
 	return others, err
 }
 
 // Seen implements memory.Peers.
-func (s *Store) Seen(ctx context.Context, project, id string) (seen memory.Seen, err error) {
+func (p *Peers) Seen(ctx context.Context, project, id string) (seen memory.Seen, err error) {
 	seen.Project, seen.ID = project, id
-	err = s.db.Read(ctx, "read what other servers have seen", func(ctx context.Context) error {
-		err := s.db.Pool.QueryRow(ctx, "SELECT s.asked_ms, s.spoken_ms FROM agent_seen s JOIN agent a ON a.no = s.agent_no WHERE a.project = $1 AND a.id = $2", pg.Stored(project), pg.Stored(id)).
+	err = p.db.Read(ctx, "read what other servers have seen", func(ctx context.Context) error {
+		err := p.db.Pool.QueryRow(ctx, "SELECT s.asked_ms, s.spoken_ms FROM agent_seen s JOIN agent a ON a.no = s.agent_no WHERE a.project = $1 AND a.id = $2", pg.Stored(project), pg.Stored(id)).
 			Scan(&seen.AskedMS, &seen.SpokenMS)
 		if pg.NoRows(err) {
 			return nil
@@ -96,15 +130,10 @@ func (s *Store) Seen(ctx context.Context, project, id string) (seen memory.Seen,
 	return seen, err
 }
 
-// NewLive implements memory.Peers.
-func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head) error) (int64, error) {
-	return s.liveSince(ctx, after, each)
-}
-
 // Lease implements memory.Peers.
-func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work, lease time.Duration) (giveBack func(), ok bool, err error) {
+func (p *Peers) Lease(ctx context.Context, project, id string, what memory.Work, lease time.Duration) (giveBack func(), ok bool, err error) {
 	var no, fence int64
-	err = s.db.Transact(ctx, "lease an agent", func(ctx context.Context, tx pgx.Tx) error {
+	err = p.db.Transact(ctx, "lease an agent", func(ctx context.Context, tx pgx.Tx) error {
 		ok = false
 		err := tx.QueryRow(ctx, `INSERT INTO agent_lease AS l (agent_no, what, until_ms, fence) SELECT no, $4, `+nowMS+` + $3, 1 FROM agent WHERE project = $1 AND id = $2
 			ON CONFLICT (agent_no, what) DO UPDATE SET until_ms = excluded.until_ms, fence = l.fence + 1 WHERE l.until_ms <= `+nowMS+` RETURNING agent_no, fence`,
@@ -119,21 +148,21 @@ func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work,
 		return nil, false, err
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.db.Timeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.db.Timeout)
 		defer cancel()
 		// If this fails, the lease expires. If another replica has taken the lease over, its fence
 		// differs.
-		_, _ = s.db.Pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND what = $3 AND fence = $2", no, fence, string(what))
+		_, _ = p.db.Pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND what = $3 AND fence = $2", no, fence, string(what))
 	}, true, nil
 }
 
 // Ask implements memory.Peers.
-func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err error) {
-	no, err := s.ask(ctx, q)
+func (p *Peers) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err error) {
+	no, err := p.ask(ctx, q)
 	if err != nil || no == nil || q.Tell {
 		return r, err
 	}
-	woken, leave := s.notices.wait(*no)
+	woken, leave := p.notices.wait(*no)
 	defer leave()
 	began := time.Now()
 	tick := time.NewTicker(askEvery)
@@ -148,13 +177,13 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 			if !taken && time.Since(began) > takenUp {
 				return r, nil
 			}
-			if s.notices.arrive() && time.Since(looked) < askSeldom {
+			if p.notices.arrive() && time.Since(looked) < askSeldom {
 				continue
 			}
 		}
 		looked = time.Now()
-		err := s.db.Read(ctx, "wait for other servers", func(ctx context.Context) error {
-			return s.db.Pool.QueryRow(ctx, "SELECT taken, done, foreign_text, phase, turns FROM question WHERE no = $1", *no).Scan(&taken, &done, &r.Foreign, &r.Phase, &r.Turns)
+		err := p.db.Read(ctx, "wait for other servers", func(ctx context.Context) error {
+			return p.db.Pool.QueryRow(ctx, "SELECT taken, done, foreign_text, phase, turns FROM question WHERE no = $1", *no).Scan(&taken, &done, &r.Foreign, &r.Phase, &r.Turns)
 		})
 		if err != nil {
 			return r, err
@@ -164,19 +193,19 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 }
 
 // ask stores a question and notifies the other replicas. no is nil if no other replica is running.
-func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err error) {
+func (p *Peers) ask(ctx context.Context, q memory.Question) (no *int64, err error) {
 	var heard *string
 	if q.Heard != nil {
 		text := pg.Stored(*q.Heard)
 		heard = &text
 	}
-	err = s.withNotice(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
+	err = p.withNotice(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
 		no = nil
-		args := []any{s.replica, pg.Stored(q.Project), pg.Stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
+		args := []any{p.replica, pg.Stored(q.Project), pg.Stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
 		told := "''"
 		if tell {
 			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no)::text"
-			args = append(args, s.notices.channel)
+			args = append(args, p.notices.channel)
 		}
 		b.Queue(`WITH q AS (INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
 			SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $8) RETURNING no)
@@ -192,45 +221,45 @@ func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err erro
 }
 
 // Asked implements memory.Peers.
-func (s *Store) Asked(ctx context.Context) ([]memory.Question, error) {
-	return s.questions(ctx, "at_ms > "+nowMS+" - $2 AND NOT done", questionAge.Milliseconds())
+func (p *Peers) Asked(ctx context.Context) ([]memory.Question, error) {
+	return p.questions(ctx, "at_ms > "+nowMS+" - $2 AND NOT done", questionAge.Milliseconds())
 }
 
 // questions reads questions of other replicas. $2 in where is arg.
-func (s *Store) questions(ctx context.Context, where string, arg any) ([]memory.Question, error) {
-	return pg.ReadAll(ctx, s.db, "look for questions", func(row pgx.CollectableRow) (q memory.Question, err error) {
+func (p *Peers) questions(ctx context.Context, where string, arg any) ([]memory.Question, error) {
+	return pg.ReadAll(ctx, p.db, "look for questions", func(row pgx.CollectableRow) (q memory.Question, err error) {
 		err = row.Scan(&q.No, &q.AtMS, &q.From, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
 		pg.Show(&q.Project, &q.ID)
 		if q.Heard != nil {
 			pg.Show(q.Heard)
 		}
 		return q, err
-	}, "SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE sender <> $1 AND "+where+" ORDER BY no LIMIT 1000", s.replica, arg)
+	}, "SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE sender <> $1 AND "+where+" ORDER BY no LIMIT 1000", p.replica, arg)
 }
 
 // Take implements memory.Peers.
-func (s *Store) Take(ctx context.Context, q memory.Question) error {
-	return s.answer(ctx, "take a question up", q, "UPDATE question SET taken = true WHERE no = $1", q.No)
+func (p *Peers) Take(ctx context.Context, q memory.Question) error {
+	return p.answer(ctx, "take a question up", q, "UPDATE question SET taken = true WHERE no = $1", q.No)
 }
 
 // Reply implements memory.Peers.
-func (s *Store) Reply(ctx context.Context, q memory.Question, r memory.Reply) error {
-	return s.answer(ctx, "answer a question", q,
+func (p *Peers) Reply(ctx context.Context, q memory.Question, r memory.Reply) error {
+	return p.answer(ctx, "answer a question", q,
 		"UPDATE question SET taken = true, done = true, foreign_text = $2, phase = $3, turns = $4 WHERE no = $1", q.No, r.Foreign, r.Phase, r.Turns)
 }
 
 // answer updates a question and notifies the replica that asked it.
-func (s *Store) answer(ctx context.Context, what string, q memory.Question, sql string, args ...any) error {
-	return s.withNotice(ctx, what, func(b *pgx.Batch, tell bool) {
+func (p *Peers) answer(ctx context.Context, what string, q memory.Question, sql string, args ...any) error {
+	return p.withNotice(ctx, what, func(b *pgx.Batch, tell bool) {
 		b.Queue(sql, args...)
 		if tell {
-			b.Queue("SELECT pg_notify($1, $2)", s.notices.channel, fmt.Sprint(noteReply, " ", q.From, " ", q.No))
+			b.Queue("SELECT pg_notify($1, $2)", p.notices.channel, fmt.Sprint(noteReply, " ", q.From, " ", q.No))
 		}
 	})
 }
 
 // Revisions implements memory.Peers.
-func (s *Store) Revisions(ctx context.Context, projects, ids []string) ([]int64, error) {
-	return pg.ReadAll(ctx, s.db, "read revisions", pgx.RowTo[int64], `SELECT coalesce(h.rev, -1) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (project, id, ord)
+func (p *Peers) Revisions(ctx context.Context, projects, ids []string) ([]int64, error) {
+	return pg.ReadAll(ctx, p.db, "read revisions", pgx.RowTo[int64], `SELECT coalesce(h.rev, -1) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (project, id, ord)
 		LEFT JOIN agent a ON a.project = u.project AND a.id = u.id LEFT JOIN agent_head h ON h.agent_no = a.no ORDER BY u.ord`, pg.StoredAll(projects), pg.StoredAll(ids))
 }

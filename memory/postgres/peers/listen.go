@@ -1,4 +1,4 @@
-package postgres
+package peers
 
 import (
 	"context"
@@ -70,15 +70,15 @@ func (n *notices) refused() bool { return time.Now().UnixNano() < n.refusedUntil
 
 // notify sends a notification in a transaction of its own. A transaction that notifies holds a
 // server-wide lock until its commit is done, so its commit must not wait for the disk.
-func (s *Store) notify(ctx context.Context, kind, body string) error {
-	if s.notices.refused() {
+func (p *Peers) notify(ctx context.Context, kind, body string) error {
+	if p.notices.refused() {
 		return nil
 	}
-	err := s.runUnsynced(ctx, func(b *pgx.Batch) {
-		b.Queue("SELECT pg_notify($1, $2)", s.notices.channel, kind+" "+s.replica+" "+body)
+	err := p.runUnsynced(ctx, func(b *pgx.Batch) {
+		b.Queue("SELECT pg_notify($1, $2)", p.notices.channel, kind+" "+p.replica+" "+body)
 	})
 	if pg.Refused(err) {
-		s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
+		p.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
 		return nil
 	}
 	return err
@@ -86,30 +86,30 @@ func (s *Store) notify(ctx context.Context, kind, body string) error {
 
 // withNotice runs statements of which one notifies another replica. If the database supports no
 // notifications, or their queue is full, it runs them without that one.
-func (s *Store) withNotice(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
-	return s.db.Read(ctx, what, func(ctx context.Context) error {
-		tell := !s.notices.refused()
-		err := s.runUnsynced(ctx, func(b *pgx.Batch) { queue(b, tell) })
+func (p *Peers) withNotice(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
+	return p.db.Read(ctx, what, func(ctx context.Context) error {
+		tell := !p.notices.refused()
+		err := p.runUnsynced(ctx, func(b *pgx.Batch) { queue(b, tell) })
 		if tell && pg.Refused(err) {
-			s.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
-			err = s.runUnsynced(ctx, func(b *pgx.Batch) { queue(b, false) })
+			p.notices.refusedUntil.Store(time.Now().Add(listenLater).UnixNano())
+			err = p.runUnsynced(ctx, func(b *pgx.Batch) { queue(b, false) })
 		}
 		return err
 	})
 }
 
-// listens reports whether the store may listen. Without prepared statements it assumes a pooler
+// listens reports whether the server may listen. Without prepared statements it assumes a pooler
 // that shares sessions between clients, where another client would receive the notifications.
-func (s *Store) listens() bool {
-	mode := s.db.Pool.Config().ConnConfig.DefaultQueryExecMode
+func (p *Peers) listens() bool {
+	mode := p.db.Pool.Config().ConnConfig.DefaultQueryExecMode
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
 }
 
 // listen receives the notifications of replicas until ctx is done.
-func (s *Store) listen(ctx context.Context) {
+func (p *Peers) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		echoed := s.listenOnce(ctx)
-		s.notices.echo.Store(0)
+		echoed := p.listenOnce(ctx)
+		p.notices.echo.Store(0)
 		pause := listenAgain
 		if !echoed {
 			pause = listenLater
@@ -123,10 +123,10 @@ func (s *Store) listen(ctx context.Context) {
 
 // listenOnce listens on one connection until it breaks or the echoes stop. It reports whether to
 // try again soon: it has received an echo, or it could not connect.
-func (s *Store) listenOnce(ctx context.Context) (echoed bool) {
-	dial, cancel := context.WithTimeout(ctx, s.db.Timeout)
+func (p *Peers) listenOnce(ctx context.Context) (echoed bool) {
+	dial, cancel := context.WithTimeout(ctx, p.db.Timeout)
 	defer cancel()
-	config := s.db.Pool.Config().ConnConfig
+	config := p.db.Pool.Config().ConnConfig
 	var notes []*pgconn.Notification
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { notes = append(notes, n) }
 	conn, err := pgx.ConnectConfig(dial, config)
@@ -138,7 +138,7 @@ func (s *Store) listenOnce(ctx context.Context) (echoed bool) {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err = conn.Exec(dial, "LISTEN "+pgx.Identifier{s.notices.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err = conn.Exec(dial, "LISTEN "+pgx.Identifier{p.notices.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return !pg.Refused(err)
 	}
 	for {
@@ -146,44 +146,44 @@ func (s *Store) listenOnce(ctx context.Context) (echoed bool) {
 		err := conn.PgConn().WaitForNotification(wait)
 		cancel()
 		for _, n := range notes {
-			if n.Channel == s.notices.channel {
-				echoed = s.received(ctx, n.Payload) || echoed
+			if n.Channel == p.notices.channel {
+				echoed = p.received(ctx, n.Payload) || echoed
 			}
 		}
 		notes = nil
 		// A timeout alone does not end the loop: the last echo may still be recent.
-		if err != nil && (ctx.Err() != nil || conn.IsClosed() || !s.notices.arrive()) {
+		if err != nil && (ctx.Err() != nil || conn.IsClosed() || !p.notices.arrive()) {
 			return echoed
 		}
 	}
 }
 
 // received handles a notification and reports whether it was this replica's own echo.
-func (s *Store) received(ctx context.Context, text string) (own bool) {
+func (p *Peers) received(ctx context.Context, text string) (own bool) {
 	kind, rest, _ := strings.Cut(text, " ")
 	who, body, _ := strings.Cut(rest, " ")
-	ours := who == s.replica
+	ours := who == p.replica
 	switch {
 	case kind == noteEcho && ours:
-		s.notices.echo.Store(time.Now().UnixNano())
+		p.notices.echo.Store(time.Now().UnixNano())
 		return true
 	case (kind == noteFollow || kind == noteChanged) && !ours:
-		s.follows.received(kind, who, body)
+		p.follows.received(kind, who, body)
 	case kind == noteQuestion && !ours:
 		no, _ := strconv.ParseInt(body, 10, 64)
-		list, _ := s.questions(ctx, "no = $2", no)
+		list, _ := p.questions(ctx, "no = $2", no)
 		for _, q := range list {
 			select {
-			case s.notices.questions <- q:
+			case p.notices.questions <- q:
 			default: // the table is polled as well
 			}
 		}
 	case kind == noteReply && ours:
 		no, _ := strconv.ParseInt(body, 10, 64)
-		s.notices.mu.Lock()
-		defer s.notices.mu.Unlock()
+		p.notices.mu.Lock()
+		defer p.notices.mu.Unlock()
 		select {
-		case s.notices.waiting[no] <- struct{}{}:
+		case p.notices.waiting[no] <- struct{}{}:
 		default: // the call is awake, or gone
 		}
 	}
@@ -205,7 +205,7 @@ func (n *notices) wait(no int64) (woken <-chan struct{}, leave func()) {
 }
 
 // Calls implements memory.Peers.
-func (s *Store) Calls() <-chan memory.Question { return s.notices.questions }
+func (p *Peers) Calls() <-chan memory.Question { return p.notices.questions }
 
 // Notified implements memory.Peers.
-func (s *Store) Notified() bool { return s.notices.arrive() }
+func (p *Peers) Notified() bool { return p.notices.arrive() }
