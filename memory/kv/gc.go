@@ -171,73 +171,84 @@ func (s *Service) evict(ctx context.Context, p *place, e eviction, reads map[str
 		return done, err
 	}
 	now := s.nowMS()
-	var all []Key
-	for after := ""; ; {
-		page, err := s.Store.ListKeys(ctx, p.Space, after, listPage, now)
+	all, err := s.allKeys(ctx, p.Space, now)
+	if err != nil {
+		return done, err
+	}
+	done = Evicted{Strategy: e.Strategy, KeysBefore: len(all), MaxBytes: p.limit.Bytes}
+	for _, k := range all {
+		done.BytesBefore += k.Bytes
+	}
+	gone := e.choose(all, p.limit, now)
+	done.KeysAfter, done.BytesAfter = len(all)-len(gone), done.BytesBefore
+	for _, k := range gone {
+		done.Keys, done.BytesAfter = append(done.Keys, k.Key), done.BytesAfter-k.Bytes
+	}
+	if e.dry {
+		return done, nil
+	}
+	for part := range slices.Chunk(gone, evictAtOnce) {
+		n, err := store.EvictKeys(ctx, p.Space, part)
+		if s.Evicted != nil {
+			s.Evicted(e.Strategy, n)
+		}
 		if err != nil {
 			return done, err
 		}
-		for _, k := range page.Keys {
-			done.KeysBefore, done.BytesBefore, after = done.KeysBefore+1, done.BytesBefore+k.Bytes, k.Key
+	}
+	return done, nil
+}
+
+// allKeys returns the keys of a space.
+func (s *Service) allKeys(ctx context.Context, space Space, nowMS int64) (all []Key, err error) {
+	for after := ""; ; after = all[len(all)-1].Key {
+		page, err := s.Store.ListKeys(ctx, space, after, listPage, nowMS)
+		if err != nil {
+			return nil, err
 		}
-		all = append(all, page.Keys...)
-		if len(page.Keys) < listPage {
-			break
+		if all = append(all, page.Keys...); len(page.Keys) < listPage {
+			return all, nil
 		}
 	}
-	done.Strategy, done.MaxBytes = e.Strategy, p.limit.Bytes
-	left, bytes := len(all), done.BytesBefore
-	share := func(percent int) (int, int64) {
-		return p.limit.Keys * percent / 100, p.limit.Bytes * int64(percent) / 100
+}
+
+// choose returns which of all keys to evict, in the order of the strategy, none if there is no
+// need or no use. It sorts all.
+func (e *eviction) choose(all []Key, limit Limit, nowMS int64) (gone []Key) {
+	keys, bytes := len(all), int64(0)
+	for _, k := range all {
+		bytes += k.Bytes
 	}
-	maxKeys, maxBytes := share(e.MaxPercent)
-	targetKeys, targetBytes := share(e.TargetPercent)
-	if e.needed > 0 {
-		// The keys that the call sets count as they will be.
+	fits := func(percent int) bool {
+		return keys <= limit.Keys*percent/100 && bytes <= limit.Bytes*int64(percent)/100
+	}
+	switch {
+	case e.needed > 0: // the keys that the call sets count as they will be
 		for _, k := range all {
 			if slices.Contains(e.keep, k.Key) {
-				left, bytes = left-1, bytes-k.Bytes
+				keys, bytes = keys-1, bytes-k.Bytes
 			}
 		}
-		left, bytes = left+len(e.keep), bytes+e.needed
-		if left <= p.limit.Keys && bytes <= p.limit.Bytes {
-			return done, nil // it is the project that is full
+		keys, bytes = keys+len(e.keep), bytes+e.needed
+		if fits(100) {
+			return nil // it is the project that is full
+		}
+	case keys < limit.Keys*e.MaxPercent/100 && bytes < limit.Bytes*int64(e.MaxPercent)/100:
+		return nil
+	}
+	slices.SortFunc(all, order(e.Strategy, nowMS))
+	for _, k := range all {
+		if fits(e.TargetPercent) {
+			break
+		}
+		if !k.Pinned && !slices.Contains(e.keep, k.Key) {
+			gone, keys, bytes = append(gone, k), keys-1, bytes-k.Bytes
 		}
 	}
-	if e.needed > 0 || left >= maxKeys || bytes >= maxBytes {
-		slices.SortFunc(all, order(e.Strategy, now))
-		var gone []Key
-		for _, k := range all {
-			if left <= targetKeys && bytes <= targetBytes {
-				break
-			}
-			if !k.Pinned && !slices.Contains(e.keep, k.Key) {
-				gone = append(gone, k)
-				left, bytes = left-1, bytes-k.Bytes
-			}
-		}
-		if e.needed > 0 && (left > p.limit.Keys || bytes > p.limit.Bytes) {
-			return done, nil
-		}
-		for _, k := range gone {
-			done.Keys = append(done.Keys, k.Key)
-			done.BytesAfter -= k.Bytes
-		}
-		for part := range slices.Chunk(gone, evictAtOnce) {
-			if e.dry {
-				break
-			}
-			n, err := store.EvictKeys(ctx, p.Space, part)
-			if s.Evicted != nil {
-				s.Evicted(e.Strategy, n)
-			}
-			if err != nil {
-				return done, err
-			}
-		}
+	if e.needed > 0 && !fits(100) {
+		return nil
 	}
-	done.KeysAfter, done.BytesAfter = done.KeysBefore-len(done.Keys), done.BytesBefore+done.BytesAfter
-	return done, nil
+	return gone
 }
 
 // touch stores noted reads.
