@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/apidocs"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/guide"
 	"github.com/heardlog/heardlog/internal/page"
 )
 
@@ -62,6 +63,9 @@ func (a *api) routes(c Config) *chi.Mux {
 	r.Get("/openapi.yaml", a.ops.spec)
 	r.Get("/docs", apidocs.Page)
 	r.Get("/docs/viewer.js", apidocs.Viewer)
+	r.Method(http.MethodGet, "/docs/guide", http.RedirectHandler("/docs/guide/"+guide.Index, http.StatusFound))
+	r.Get("/docs/guide/{file}", public(guideFile))
+	r.Get("/docs/guide/{folder}/{file}", public(guideFile))
 	if c.UI {
 		for _, path := range page.Paths() {
 			r.Get(path, page.Document)

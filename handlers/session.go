@@ -5,11 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/page"
 )
 
 // A session is a browser's sign-in: a key of its own in an HttpOnly cookie, with the scopes of the
@@ -119,12 +116,4 @@ func setSession(w http.ResponseWriter, r *http.Request, value string, ends time.
 		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 	})
-}
-
-// pageFile serves a file of the pages.
-func pageFile(w http.ResponseWriter, r *http.Request) error {
-	if !page.File(w, r, chi.URLParam(r, "file")) {
-		return fault.New(fault.NotFound, "the pages have no such file")
-	}
-	return nil
 }

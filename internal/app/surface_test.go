@@ -70,6 +70,20 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// TestGuide: the documents are pages of this server.
+func TestGuide(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, path := range []string{"/docs/guide", "/docs/guide/README.md", "/docs/guide/guides/heard.md"} {
+		if page := s.get(path).ok(nil); !strings.Contains(string(page.body), "<h1") {
+			t.Errorf("%s is no page: %s", path, page.body)
+		}
+	}
+	s.get("/docs/guide/pictures/call.png").ok(nil)
+	s.get("/docs/guide/none.md").refused(http.StatusNotFound, "TaskNotFound", "there is no such document; /docs/guide lists all")
+	s.get("/docs/guide/guides/none.md").refused(http.StatusNotFound, "TaskNotFound", "there is no such document")
+}
+
 // TestUnknownPathsAndMethods: every 4xx has a JSON body, since one of Agora's clients fails
 // without.
 func TestUnknownPathsAndMethods(t *testing.T) {

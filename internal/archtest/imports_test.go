@@ -42,6 +42,7 @@ const (
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
 	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	minio      = "github.com/minio/minio-go/v7"
+	goldmark   = "github.com/yuin/goldmark"
 	lru        = "github.com/hashicorp/golang-lru/v2/simplelru"
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
@@ -82,6 +83,7 @@ func rules() map[string]rule {
 		"internal/breaker":             {},
 		"internal/embedding":           {},
 		"internal/cache":               {nil, []string{lru}},
+		"internal/guide":               {[]string{"."}, []string{goldmark}},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory/input":                 {[]string{"memory", "internal/fault", "internal/text"}, []string{jsonExp}},
 		"memory/context":               {[]string{"memory", "memory/agents", "memory/view", "memory/window", "internal/cache", "internal/fault", "internal/text"}, nil},
@@ -141,7 +143,7 @@ func rules() map[string]rule {
 		"internal/quota":               {[]string{"memory", "memory/items", "memory/record", "internal/fault"}, []string{xtime, errgroup}},
 		"internal/tail":                {[]string{"memory", "memory/agents", "memory/feed", "internal/fault", "internal/text"}, []string{zerolog, prometheus}},
 		"internal/summary":             {[]string{"memory", "memory/agents", "memory/context", "memory/record", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
-		"handlers":                     {[]string{"memory/told", "memory/caller", "memory/checkpoint", "memory/record", "memory/redact", "internal/access", "internal/agoratoken", "internal/apidocs", "internal/mcp", "internal/page", "internal/text", "memory", "memory/agents", "memory/facts", "memory/items", "memory/knowledge", "memory/pattern", "memory/recall", "memory/vector", "memory/remember", "memory/kv", "memory/turntable", "memory/view", "memory/heard", "memory/window", "memory/model", "memory/ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
+		"handlers":                     {[]string{"memory/told", "memory/caller", "memory/checkpoint", "memory/record", "memory/redact", "internal/access", "internal/agoratoken", "internal/apidocs", "internal/guide", "internal/mcp", "internal/page", "internal/text", "memory", "memory/agents", "memory/facts", "memory/items", "memory/knowledge", "memory/pattern", "memory/recall", "memory/vector", "memory/remember", "memory/kv", "memory/turntable", "memory/view", "memory/heard", "memory/window", "memory/model", "memory/ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"internal/simulate":            {},
 		"internal/mcp":                 {nil, []string{mcpSDK}},

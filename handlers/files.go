@@ -1,0 +1,28 @@
+package handlers
+
+import (
+	"net/http"
+	"path"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/guide"
+	"github.com/heardlog/heardlog/internal/page"
+)
+
+// pageFile serves a file of the pages.
+func pageFile(w http.ResponseWriter, r *http.Request) error {
+	if !page.File(w, r, chi.URLParam(r, "file")) {
+		return fault.New(fault.NotFound, "the pages have no such file")
+	}
+	return nil
+}
+
+// guideFile serves a document, or a picture in one.
+func guideFile(w http.ResponseWriter, r *http.Request) error {
+	if !guide.File(w, r, path.Join(chi.URLParam(r, "folder"), chi.URLParam(r, "file"))) {
+		return fault.New(fault.NotFound, "there is no such document; /docs/guide lists all")
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+// Package guide serves the documents of this version as pages, so that they are at hand without
+// internet.
+package guide
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"github.com/heardlog/heardlog"
+)
+
+// Index is the name of the page that lists all others.
+const Index = "README.md"
+
+// source is where links to files outside of the documents lead.
+const source = "https://github.com/heardlog/heardlog/blob/main/"
+
+// policy lets a page load nothing but pictures of this server, and its style.
+const policy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+const style = `body{font:17px/1.55 system-ui,sans-serif;max-width:54rem;margin:0 auto;padding:1rem;color:#1c1e21;background:#fff}
+pre,code{font:14px/1.5 ui-monospace,monospace;background:#f3f4f6}pre{padding:.8rem;overflow-x:auto}a{color:#0b57d0}img{max-width:100%}
+table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px solid #d5d8dc;padding:.3rem .6rem;text-align:left;vertical-align:top}
+@media(prefers-color-scheme:dark){body{color:#e4e6e9;background:#17191c}pre,code{background:#23262a}a{color:#8ab4f8}td,th{border-color:#3c4046}}`
+
+var markdown = goldmark.New(
+	goldmark.WithExtensions(extension.Table, extension.Linkify),
+	goldmark.WithParserOptions(parser.WithAutoHeadingID(), parser.WithASTTransformers(util.Prioritized(outside{}, 100))),
+)
+
+// outside makes links to files outside of the documents lead to the repository.
+type outside struct{}
+
+var name = parser.NewContextKey() // of the page
+
+func (outside) Transform(doc *ast.Document, _ text.Reader, pc parser.Context) {
+	page, _ := pc.Get(name).(string)
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if link, ok := n.(*ast.Link); ok && entering && !bytes.Contains(link.Destination, []byte(":")) {
+			if at := path.Join("docs", path.Dir(page), string(link.Destination)); !strings.HasPrefix(at, "docs/") && link.Destination[0] != '#' {
+				link.Destination = []byte(source + at)
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+}
+
+// File serves a document as a page, or a picture. file is its path below the folder docs. It
+// reports false if there is none.
+func File(w http.ResponseWriter, r *http.Request, file string) bool {
+	b, err := fs.ReadFile(heardlog.Docs, path.Join("docs", file))
+	if err != nil {
+		return false
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-cache")
+	if path.Ext(file) != ".md" {
+		http.ServeFileFS(w, r, heardlog.Docs, path.Join("docs", file))
+		return true
+	}
+	pc := parser.NewContext()
+	pc.Set(name, file)
+	var body bytes.Buffer
+	_ = markdown.Convert(b, &body, parser.WithContext(pc)) // a buffer takes everything
+	title, _, _ := strings.Cut(strings.TrimPrefix(string(b), "# "), "\n")
+	up := strings.Repeat("../", strings.Count(file, "/"))
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = fmt.Fprintf(w, `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>%s · Heardlog</title><link rel="icon" href="data:,"><style>%s</style></head>
+<body><nav><a href="%s">All documents</a> · <a href="%s../../docs">API</a></nav><main>
+%s</main></body></html>
+`, html.EscapeString(title), style, up+Index, up, body.Bytes())
+	return true
+}

@@ -1,0 +1,103 @@
+package guide_test
+
+import (
+	"io/fs"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/internal/guide"
+)
+
+var (
+	links   = regexp.MustCompile(`(?:href|src)="([^"]*)"`)
+	anchors = regexp.MustCompile(` id="([^"]*)"`)
+)
+
+// get returns a page, and fails the test if there is none.
+func get(t *testing.T, file string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	if !guide.File(w, httptest.NewRequestWithContext(t.Context(), "GET", "/docs/guide/"+file, nil), file) {
+		t.Fatalf("there is no %s", file)
+	}
+	return w
+}
+
+// TestLinks follows the links of every page, to other pages, to their headings and to pictures.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	pages := map[string]string{}
+	err := fs.WalkDir(heardlog.Docs, "docs", func(name string, d fs.DirEntry, err error) error {
+		if file := strings.TrimPrefix(name, "docs/"); err == nil && path.Ext(name) == ".md" {
+			pages[file] = get(t, file).Body.String()
+		}
+		return err
+	})
+	if err != nil || len(pages) < 50 {
+		t.Fatalf("%v, %d pages", err, len(pages))
+	}
+	followed := 0
+	for file, page := range pages {
+		if title := regexp.MustCompile(`<h1[^>]*>`).FindAllString(page, -1); len(title) != 1 {
+			t.Errorf("%s has %d titles", file, len(title))
+		}
+		for _, m := range links.FindAllStringSubmatch(page, -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, ":") || target == path.Join(strings.Repeat("../", strings.Count(file, "/")+2), "docs") {
+				if source := "https://github.com/heardlog/heardlog/blob/main/"; strings.HasPrefix(target, source+"docs/") {
+					t.Errorf("%s leaves the documents for %s", file, target)
+				}
+				continue
+			}
+			at := path.Join(path.Dir(file), target)
+			if target == "" {
+				at = file
+			}
+			followed++
+			if path.Ext(at) != ".md" {
+				get(t, at)
+			} else if !slices.ContainsFunc(anchors.FindAllStringSubmatch(pages[at], -1), func(id []string) bool { return anchor == "" || id[1] == anchor }) {
+				t.Errorf("%s: %s leads nowhere", file, m[1])
+			}
+		}
+	}
+	if followed < 300 {
+		t.Errorf("only %d links were followed", followed)
+	}
+}
+
+func TestFile(t *testing.T) {
+	t.Parallel()
+	page := get(t, "start/curl.md")
+	if got := page.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
+		t.Errorf("a page is %s", got)
+	}
+	if !strings.Contains(page.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Error("a page has no Content-Security-Policy")
+	}
+	for _, want := range []string{`href="../README.md"`, `href="../../../docs"`, "<pre>", "<title>"} {
+		if !strings.Contains(page.Body.String(), want) {
+			t.Errorf("start/curl.md lacks %s", want)
+		}
+	}
+	if got := get(t, "pictures/call.png").Header().Get("Content-Type"); got != "image/png" {
+		t.Errorf("a picture is %s", got)
+	}
+	if got := get(t, "picture.svg").Header().Get("Content-Type"); got != "image/svg+xml" {
+		t.Errorf("the picture is %s", got)
+	}
+	if index := get(t, guide.Index).Body.String(); !strings.Contains(index, `href="https://github.com/heardlog/heardlog/blob/main/README.md"`) {
+		t.Error("the index does not lead to the project's README")
+	}
+	for _, none := range []string{"", ".", "start", "none.md", "../openapi.yaml", "start/../../openapi.yaml"} {
+		w := httptest.NewRecorder()
+		if guide.File(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), none) || w.Body.Len() > 0 {
+			t.Errorf("%q is a page", none)
+		}
+	}
+}
