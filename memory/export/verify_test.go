@@ -1,9 +1,11 @@
 package export_test
 
 import (
-	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,10 +30,9 @@ func damaged() map[string]func(t *testing.T, statement string) export.Source {
 			fill(t, s)
 			if statement != "" {
 				db := must(sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)"))
-				if strings.HasPrefix(statement, "UPDATE message ") { // without the checksums, which would find it first
-					must(db.ExecContext(context.Background(), "UPDATE message SET body = substr(body, 1, length(body) - 8)"))
-				}
-				must(db.ExecContext(context.Background(), statement))
+				must(db.ExecContext(t.Context(), "UPDATE message SET body = substr(body, 1, length(body) - 8)"))
+				must(db.ExecContext(t.Context(), statement))
+				addSums(t, db)
 				_ = db.Close()
 			}
 			r := must(sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte("k")}))
@@ -52,6 +53,31 @@ func damaged() map[string]func(t *testing.T, statement string) export.Source {
 			t.Cleanup(func() { _ = r.Close() })
 			return r
 		},
+	}
+}
+
+// addSums adds the checksums of SQLite's messages, which would find the damage first.
+func addSums(t *testing.T, db *sql.DB) {
+	t.Helper()
+	rows := must(db.QueryContext(t.Context(), "SELECT id, agent_no, seq, rev, turn, coalesce(client_id, ''), body FROM message"))
+	sums := map[int64]string{}
+	for rows.Next() {
+		var id, no, seq, rev, turn int64
+		var client, body string
+		if err := rows.Scan(&id, &no, &seq, &rev, &turn, &client, &body); err != nil {
+			t.Fatal(err)
+		}
+		var row []byte
+		for _, n := range []int64{no, seq, rev, turn, int64(len(client))} {
+			row = binary.AppendVarint(row, n)
+		}
+		sums[id] = fmt.Sprintf("%08x", crc32.Checksum(append(row, client+body...), crc32.MakeTable(crc32.Castagnoli)))
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for id, sum := range sums {
+		must(db.ExecContext(t.Context(), "UPDATE message SET body = body || ? WHERE id = ?", sum, id))
 	}
 }
 
