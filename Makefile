@@ -56,13 +56,14 @@ check:
 $(tests):
 	@go build -C tools -o ../$(tests) ./runtests
 
-# PostgreSQL is left out, so that the set is the same on each machine.
+# PostgreSQL, browsers, node and Python are left out, so that the set is the same on each machine.
 test: export TEST_POSTGRES_URL = none
+test: export TEST_PROGRAMS = none
 test: $(tests)
 	@echo "Building and testing. With an empty build cache the first line takes some minutes."
 	@# Tests of compat wait more than they work. -count=1: the cache does not know the binary.
-	@$(tests) . -timeout 10m ./... -- compat -count=1 -parallel 6 -timeout 10m ./... -- tools ./...
-	@echo "Left out: PostgreSQL and the race detector (make test-race), and the rest of make test-all."
+	@$(tests) . -timeout 10m ./... -- compat -count=1 -parallel 6 -timeout 30m ./... -- tools ./...
+	@echo "Left out: PostgreSQL and the race detector (make test-race), browsers, node and Python (make test-rest)."
 
 # Packages that share nothing between goroutines, and tests of the tree, gain nothing from it.
 no_race = /(internal/(archtest|ruletest|spectest)|memory/(codec|echo|evidence|redact|view))$$
@@ -71,10 +72,11 @@ test-race: $(tests)
 	scripts/with-postgres.sh $(tests) . $(race) -timeout 20m $$(go list ./... | grep -vE '$(no_race)')
 
 # What neither of the two runs: the whole server on PostgreSQL, without the race detector, because
-# the difference is in the driver; and the tests that need PostgreSQL outside the main module.
+# the difference is in the driver; and what needs PostgreSQL or other programs outside the main
+# module.
 test-rest: $(tests)
 	TEST_STORE=postgres scripts/with-postgres.sh $(tests) . -count=1 -timeout 20m ./internal/app
-	scripts/with-postgres.sh $(tests) compat -count=1 -timeout 20m -run 'TestReplicasKilled|TestDataMoveKill' .
+	scripts/with-postgres.sh $(tests) compat -count=1 -parallel 6 -timeout 30m ./...
 	scripts/with-postgres.sh $(tests) bench -count=1 -timeout 20m ./...
 
 test-all: test test-race test-rest

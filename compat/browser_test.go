@@ -13,10 +13,7 @@ import (
 // the browser logged. Without Chromium it skips the test.
 func browse(t *testing.T, url string) (dom, log string) {
 	t.Helper()
-	browser, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("chromium is not on this machine: install it, for example with apt-get install chromium")
-	}
+	browser := needChromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out, errOut bytes.Buffer

@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,16 +18,7 @@ import (
 // skips the test without node and, unless CI is set, without the packages.
 func nodeClient(t *testing.T, env []string, program string, args ...string) string {
 	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("node is not on this machine: install node and npm, and run npm ci in compat/clients-node")
-	}
-	if _, err := os.Stat("clients-node/node_modules"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("node is here and its packages are not; run `npm ci --ignore-scripts` in compat/clients-node: %v", err)
-		}
-		t.Skip("packages of node are missing: run npm ci --ignore-scripts in compat/clients-node")
-	}
+	node := needNode(t, "clients-node", "")
 	file, err := filepath.Abs(filepath.Join("clients-node", program))
 	if err != nil {
 		t.Fatal(err)

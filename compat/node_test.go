@@ -3,7 +3,6 @@ package compat_test
 import (
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,20 +12,10 @@ import (
 // node and, unless CI is set, without the packages.
 func nodeModules(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("node is not on this machine: install node and npm, and run npm ci in compat/node")
-	}
+	needNode(t, "node", "standardwebhooks", "newman") // an old and a new one
 	modules, err := filepath.Abs("node/node_modules")
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, name := range []string{"standardwebhooks", "newman"} { // an old and a new one
-		if _, err := os.Stat(filepath.Join(modules, name)); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("node is here and its packages are not; run `npm ci` in compat/node: %v", err)
-			}
-			t.Skip("a package of node is missing: run npm ci in compat/node")
-		}
 	}
 	return modules
 }

@@ -89,10 +89,7 @@ func TestPlatformVersions(t *testing.T) {
 // TestPythonExamples compiles the examples in Python. Their packages are not installed.
 func TestPythonExamples(t *testing.T) {
 	t.Parallel()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not on this machine")
-	}
+	python := need(t, "python3", "install it")
 	files, err := filepath.Glob("../examples/*/*.py")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d examples, %v", len(files), err)
@@ -108,21 +105,13 @@ func TestPythonExamples(t *testing.T) {
 // node and, unless CI is set, without the folder's packages.
 func example(t *testing.T, folder, file string) (string, string) {
 	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("node is not on this machine: install node and npm, and run npm ci in examples/" + folder)
-	}
-	dir, err := filepath.Abs("../examples/" + folder)
+	folder = "../examples/" + folder
+	node := needNode(t, folder, "")
+	path, err := filepath.Abs(filepath.Join(folder, file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "node_modules")); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("node is here and the packages are not; run `npm ci` in examples/%s: %v", folder, err)
-		}
-		t.Skip("packages of node are missing: run npm ci in examples/" + folder)
-	}
-	return node, filepath.Join(dir, file)
+	return node, path
 }
 
 // agentOf returns the agent that a platform's call belongs to, live or ended. event is any event of
