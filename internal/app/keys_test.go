@@ -357,6 +357,7 @@ func TestScopes(t *testing.T) {
 	}
 	public := map[string]bool{
 		"GET /healthz": true, "GET /readyz": true, "GET /metrics": true, "GET /openapi.yaml": true, "GET /docs": true, "GET /docs/viewer.js": true,
+		"GET /docs/guide": true, "GET /docs/guide/{file}": true, "GET /docs/guide/{folder}/{file}": true,
 		"GET /": true, "GET /calls/{id}": true, "GET /overview": true, "GET /callers": true, "GET /callers/{user}": true, "GET /webhooks": true,
 		"GET /playground": true, "GET /page/{file}": true,
 		"POST /v1/ingest/agora": true, "GET /v1/webhooks/fetch/{token}": true,
@@ -364,7 +365,7 @@ func TestScopes(t *testing.T) {
 	api := handlers.New(handlers.Config{
 		Access: &handlers.Access{}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), UI: true,
 	})
-	fill := strings.NewReplacer("{appid}", "p1", "{id}", "x", "{platform}", "vapi", "{key}", "k", "{user}", "nobody", "{project}", "not-this-one", "{secret_id}", "y", "{token}", "z", "{file}", "page.css")
+	fill := strings.NewReplacer("{appid}", "p1", "{id}", "x", "{platform}", "vapi", "{key}", "k", "{user}", "nobody", "{project}", "not-this-one", "{secret_id}", "y", "{token}", "z", "{file}", "page.css", "{folder}", "start")
 	err := chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		path := fill.Replace(route)
 		if method == http.MethodHead { // without a body, its answers do not name the scope

@@ -50,7 +50,9 @@ type Migration struct {
 
 // Moved is how far a Migration has come. What stands before Space and Key is moved.
 type Moved struct {
-	Name  string `json:"name"`
+	Name     string `json:"name"`
+	External bool   `json:"external"` // the target is not the server's own store
+
 	Space Space  `json:"space"`
 	Key   string `json:"key"`
 	Keys  int    `json:"keys"`  // that were moved
@@ -74,7 +76,7 @@ func (m *Migration) Run(ctx context.Context) (Moved, error) {
 		return at, err
 	}
 	slices.SortFunc(spaces, compareSpaces)
-	if at == (Moved{Name: m.Name}) && len(spaces) > 0 {
+	if at == (Moved{Name: m.Name, External: m.External}) && len(spaces) > 0 {
 		if err := m.checkEmpty(ctx); err != nil {
 			return at, err
 		}
@@ -220,21 +222,49 @@ func (m *Migration) checkEmpty(ctx context.Context) error {
 
 // load returns how far this migration has come.
 func (m *Migration) load(ctx context.Context) (Moved, error) {
-	found, err := m.Progress.GetKeys(ctx, migrations, []string{"moved"}, m.nowMS())
-	if err != nil || len(found) == 0 {
-		return Moved{Name: m.Name}, err
+	at, err := moved(ctx, m.Progress, m.nowMS())
+	if err != nil || at.Name == m.Name {
+		return at, err
 	}
-	var at Moved
+	if at.Name != "" && !at.Done {
+		return at, errUnfinished(&at)
+	}
+	return Moved{Name: m.Name, External: m.External}, nil
+}
+
+// moved returns how far the last migration has come; one without a name is none.
+func moved(ctx context.Context, progress Store, nowMS int64) (at Moved, err error) {
+	found, err := progress.GetKeys(ctx, migrations, []string{"moved"}, nowMS)
+	if err != nil || len(found) == 0 {
+		return at, err
+	}
 	if err := json.Unmarshal(found[0].Value, &at); err != nil {
 		return at, fault.Wrap(fault.Internal, err, "the progress of a migration could not be read")
 	}
-	if at.Name == m.Name {
-		return at, nil
+	return at, nil
+}
+
+func errUnfinished(at *Moved) error {
+	if at.Copied {
+		return fault.New(fault.Conflict, "the migration from %s has not ended: finish it first", at.Name)
 	}
-	if !at.Done {
-		return at, fault.New(fault.Conflict, "the migration from %s has not ended: finish it first", at.Name)
+	return fault.New(fault.Conflict, "the migration from %s has not ended: finish it first, or start once with its source and without lifecycle.migration to give it up", at.Name)
+}
+
+// CheckMigrated fails with fault.Conflict if the last migration has not ended, so that keys are
+// missing where the server would look for them. progress is the server's own store, and external is
+// set if keys and values are elsewhere. While a migration only copies, its source has everything: a
+// server that uses the source gives the migration up, and CheckMigrated returns its name.
+func CheckMigrated(ctx context.Context, progress Store, external bool, now time.Time) (givenUp string, err error) {
+	at, err := moved(ctx, progress, now.UnixMilli())
+	if err != nil || at.Name == "" || at.Done {
+		return "", err
 	}
-	return Moved{Name: m.Name}, nil
+	if at.Copied || at.External == external {
+		return "", errUnfinished(&at)
+	}
+	_, err = progress.DeleteKey(ctx, migrations, "moved", now.UnixMilli())
+	return at.Name, err
 }
 
 func (m *Migration) save(ctx context.Context, at *Moved) error {
