@@ -86,6 +86,15 @@ var sessionPages = []struct {
 	{page: "guides/limits.md"},
 	{page: "guides/mcp.md"},
 	{page: "guides/memories.md"},
+	{page: "guides/observability.md"},
+	{page: "guides/ossa.md", needs: "jq", before: []string{"cat > model.yaml <<'END'\n" + `apiVersion: ossa/v0.3.2
+kind: MemoryModel
+short_term:
+  enabled: true
+  conversation_context: {max_messages: 40, truncation_strategy: summarize}
+  session_state: {persist_across_invocations: true, max_sessions: 20}
+long_term: {enabled: false}
+END`}},
 	{page: "guides/patterns.md"},
 	{page: "guides/recall.md"},
 	{page: "guides/redaction.md", env: []string{"HEARDLOG_REDACT=card,iban,phone,email"}, before: []string{
