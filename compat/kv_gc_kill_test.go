@@ -3,7 +3,6 @@ package compat_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,14 +13,9 @@ import (
 // was acknowledged is lost, and what the namespace counts is what it holds.
 func TestKillGarbageCollection(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	model := filepath.Join(dir, "model.yaml")
-	const text = "apiVersion: ossa/v0.3.2\nkind: MemoryModel\nshort_term: {enabled: true}\nlong_term: {enabled: false}\n" +
-		"lifecycle: {garbage_collection: {strategy: lru, max_memory_percent: 80, target_memory_percent: 60}}\n"
-	if err := os.WriteFile(model, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_MEMORY_MODEL=" + model, "HEARDLOG_MAX_WORKING_MB=1"}
+	model := memoryModel(t, "short_term: {enabled: true}", "long_term: {enabled: false}",
+		"lifecycle: {garbage_collection: {strategy: lru, max_memory_percent: 80, target_memory_percent: 60}}")
+	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), model, "HEARDLOG_MAX_WORKING_MB=1"}
 	value := fmt.Sprintf("%q", strings.Repeat("x", 20_000))
 	pinned, evicted := 0, 0
 	for round := range 6 {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -14,11 +14,14 @@ import (
 // call may have been stored whose answer never came.
 type kvClient struct {
 	name string
-	sets int // keys name-0, name-1, … are stored
-	adds int // increments that were acknowledged
-	sent int // increments that were sent
-	once int // increments with an Idempotency-Key that were sent
+	sets int      // keys name-0, name-1, … are stored
+	ends []string // of these, as expire has answered
+	adds int      // increments that were acknowledged
+	sent int      // increments that were sent
+	once int      // increments with an Idempotency-Key that were sent
 }
+
+var expiresAt = regexp.MustCompile(`"expires_at":"[^"]+"`)
 
 // call makes a call to the server and reports whether it was acknowledged, and with what.
 func (c *kvClient) call(base, method, path, body string, headers ...string) (string, bool) {
@@ -44,12 +47,18 @@ func tried(base, method, path, body string, headers ...string) (string, bool) {
 	return string(b), err == nil && answer.StatusCode/100 == 2
 }
 
-// run stores until a call fails: each time a key, a batch of two, and two increments.
+// run stores until a call fails: each time a key, its end, a batch of two, and two increments.
 func (c *kvClient) run(base string) {
 	for {
+		c.ends = c.ends[:c.sets] // a set takes the end away
 		if _, ok := c.call(base, "PUT", fmt.Sprintf("set/%s-%d", c.name, c.sets), fmt.Sprintf(`{"value":%d}`, c.sets)); !ok {
 			return
 		}
+		answer, ok := c.call(base, "POST", fmt.Sprintf("set/%s-%d/expire", c.name, c.sets), `{"ttl_seconds":100000}`)
+		if !ok {
+			return
+		}
+		c.ends = append(c.ends, expiresAt.FindString(answer))
 		if _, ok := c.call(base, "POST", "batch/batch/set", fmt.Sprintf(`{"entries":[{"key":"%[1]s-%[2]d","value":%[2]d},{"key":"%[1]s-%[2]d+","value":%[2]d}]}`, c.name, c.sets)); !ok {
 			return
 		}
@@ -71,12 +80,16 @@ func (c *kvClient) addOnce(base string) (string, bool) {
 	return c.call(base, "POST", "once/"+c.name+"/increment", `{}`, "Idempotency-Key", fmt.Sprint("call-", c.once))
 }
 
-// TestKillKeys kills the server repeatedly during set, batch/set and increment. Nothing
+// TestKillKeys kills the server repeatedly during set, expire, batch/set and increment. Nothing
 // acknowledged is lost, no batch is there in part, and no sum is wrong. A repeated increment with
 // an Idempotency-Key counts once, whether the first one was stored or not.
 func TestKillKeys(t *testing.T) {
 	t.Parallel()
-	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}
+	onBothStores(t, killKeys)
+}
+
+func killKeys(t *testing.T, store string) {
+	env := []string{store, "HEARDLOG_SECRET_KEY=a key that is long enough"}
 	var clients []*kvClient
 	for i := range 6 {
 		clients = append(clients, &kvClient{name: fmt.Sprint("c", i)})
@@ -110,6 +123,11 @@ func (c *kvClient) reached(base string, n int) error {
 
 func (c *kvClient) check(t *testing.T, base string) {
 	t.Helper()
+	for i := range c.ends {
+		if got, _ := c.call(base, "GET", fmt.Sprintf("set/%s-%d", c.name, i), ""); c.ends[i] == "" || expiresAt.FindString(got) != c.ends[i] {
+			t.Errorf("%s-%d ends at %s: %s", c.name, i, c.ends[i], got)
+		}
+	}
 	for i := range c.sets {
 		for _, path := range []string{fmt.Sprintf("set/%s-%d", c.name, i), fmt.Sprintf("batch/%s-%d", c.name, i), fmt.Sprintf("batch/%s-%d+", c.name, i)} {
 			if got, ok := c.call(base, "GET", path, ""); !ok || !strings.Contains(got, fmt.Sprintf(`"value":%d}`, i)) {

@@ -12,6 +12,30 @@ import (
 	"time"
 )
 
+// memoryModel writes a memory model with these lines into a file, and returns the setting that names
+// it.
+func memoryModel(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.yaml")
+	text := "apiVersion: ossa/v0.3.2\nkind: MemoryModel\n" + strings.Join(lines, "\n") + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "HEARDLOG_MEMORY_MODEL=" + path
+}
+
+// onBothStores runs a test with the setting of an empty SQLite file and of a PostgreSQL database.
+func onBothStores(t *testing.T, test func(t *testing.T, store string)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "HEARDLOG_STORE=sqlite:"+filepath.Join(t.TempDir(), "heardlog.db"))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, database(t))
+	})
+}
+
 // startRedis starts a Redis server that has what it acknowledges on disk, and returns its address.
 func startRedis(t *testing.T) string {
 	t.Helper()
@@ -49,16 +73,16 @@ func startRedis(t *testing.T) string {
 // back. All of them are there in the end, as they were.
 func TestKillKeyMigration(t *testing.T) {
 	t.Parallel()
-	dir, redis := t.TempDir(), startRedis(t)
-	own := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}
+	onBothStores(t, killKeyMigration)
+}
+
+func killKeyMigration(t *testing.T, store string) {
+	redis := startRedis(t)
+	own := []string{store, "HEARDLOG_SECRET_KEY=a key that is long enough"}
 	model := func(source, target, provider string) []string {
-		path := filepath.Join(dir, target+".yaml")
-		text := fmt.Sprintf("apiVersion: ossa/v0.3.2\nkind: MemoryModel\nlong_term: {enabled: false}\nshort_term: {enabled: true, provider: %s, connection: {endpoint: \"redis://%s\"}}\n"+
-			"lifecycle: {migration: {enabled: true, source_provider: %s, target_provider: %s, batch_size: 100}}\n", provider, redis, source, target)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return append(own[:len(own):len(own)], "HEARDLOG_MEMORY_MODEL="+path)
+		return append(own[:len(own):len(own)], memoryModel(t, "long_term: {enabled: false}",
+			fmt.Sprintf("short_term: {enabled: true, provider: %s, connection: {endpoint: \"redis://%s\"}}", provider, redis),
+			fmt.Sprintf("lifecycle: {migration: {enabled: true, source_provider: %s, target_provider: %s, batch_size: 100}}", source, target)))
 	}
 	const spaces, batches = 4, 60
 	c := kvClient{}
@@ -96,7 +120,7 @@ func TestKillKeyMigration(t *testing.T) {
 	s = start(t, own...)
 	want := read(s)
 	s.kill()
-	for _, env := range [][]string{model("sqlite", "redis", "redis"), model("redis", "sqlite", "local_cache")} {
+	for _, env := range [][]string{model("in_memory", "redis", "redis"), model("redis", "in_memory", "local_cache")} {
 		for range 8 {
 			s := launch(t, env...)
 			if _, ok := s.stderr.find(func(line string) bool { return strings.Contains(line, "keys and values: migrating") }); !ok {

@@ -21,14 +21,8 @@ type saved struct {
 // context byte for byte.
 func TestKillCheckpoints(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	model := filepath.Join(dir, "model.yaml")
-	const text = "apiVersion: ossa/v0.3.2\nkind: MemoryModel\nshort_term: {enabled: true}\n" +
-		"long_term: {enabled: true, agent_state: {checkpoint_interval_seconds: 10, max_checkpoints: 100}}\n"
-	if err := os.WriteFile(model, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough", "HEARDLOG_MEMORY_MODEL=" + model}
+	model := memoryModel(t, "short_term: {enabled: true}", "long_term: {enabled: true, agent_state: {checkpoint_interval_seconds: 10, max_checkpoints: 100}}")
+	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough", model}
 	s := start(t, env...)
 	id, quiet := s.join(t, "busy", nil), s.join(t, "quiet", nil)
 	say := func(base, agent, words string) bool {
@@ -103,12 +97,9 @@ func TestKillCheckpoints(t *testing.T) {
 func TestKillScheduledBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	folder, model, db := filepath.Join(dir, "backups"), filepath.Join(dir, "model.yaml"), filepath.Join(dir, "heardlog.db")
-	text := "apiVersion: ossa/v0.3.2\nkind: MemoryModel\nshort_term: {enabled: true}\nlong_term: {enabled: false}\n" +
-		"lifecycle: {backup: {interval_hours: 1, encryption: false, destination: " + folder + "}}\n"
-	if err := os.WriteFile(model, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder, db := filepath.Join(dir, "backups"), filepath.Join(dir, "heardlog.db")
+	model := memoryModel(t, "short_term: {enabled: true}", "long_term: {enabled: false}",
+		"lifecycle: {backup: {interval_hours: 1, encryption: false, destination: "+folder+"}}")
 	env := []string{"HEARDLOG_STORE=sqlite:" + db}
 	s := start(t, env...)
 	for i := range 40 {
@@ -117,7 +108,7 @@ func TestKillScheduledBackup(t *testing.T) {
 		}
 	}
 	s.kill()
-	env = append(env, "HEARDLOG_MEMORY_MODEL="+model)
+	env = append(env, model)
 	// names returns what is in the folder: whole backups, or parts of one.
 	names := func(part bool) (out []string) {
 		entries, _ := os.ReadDir(folder) // the first backup makes it

@@ -16,8 +16,7 @@ import (
 )
 
 // database creates a schema for the test in PostgreSQL and returns the setting of a store in it.
-// Without a server, or without psql, the test is skipped, or fails if CI is set. make test-rest
-// names the tests that call it.
+// Without a server, or without psql, the test is skipped, or fails if CI is set.
 func database(t *testing.T) string {
 	t.Helper()
 	base := os.Getenv("TEST_POSTGRES_URL")
