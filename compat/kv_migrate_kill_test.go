@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// memoryModel writes a memory model with these lines into a file, and returns the setting that names
+// memoryModel writes a memory model with these lines into a file and returns the setting that names
 // it.
 func memoryModel(t *testing.T, lines ...string) string {
 	t.Helper()
