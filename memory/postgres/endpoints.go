@@ -241,7 +241,7 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 			done, err := tx.Exec(ctx, pendingEndpoints+`, lost AS (SELECT w.endpoint_no FROM waits w WHERE w.endpoint_no IS NOT NULL
 					AND NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = w.endpoint_no AND e.id IS NOT NULL))
 				UPDATE delivery SET state = 2, claimed = false, reason = $1, done_ms = greatest(created_ms, $2)
-				WHERE id IN (SELECT d.id FROM delivery d WHERE d.state = 0 AND d.endpoint_no IN (SELECT endpoint_no FROM lost) LIMIT $3 FOR UPDATE)`,
+				WHERE id = ANY(ARRAY(SELECT d.id FROM delivery d WHERE d.state = 0 AND d.endpoint_no IN (SELECT endpoint_no FROM lost) LIMIT $3 FOR UPDATE))`,
 				webhook.DeletedReason, s.Now().UnixMilli(), sliceRows)
 			more = err == nil && done.RowsAffected() >= sliceRows
 			if err != nil || more {

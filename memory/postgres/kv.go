@@ -25,6 +25,10 @@ type keyRow struct {
 	project string
 }
 
+// oneKey is the row k of a key u.key. Its LIMIT makes PostgreSQL look each key up. A join may read
+// the whole space instead, if the statistics are old or other spaces are much smaller.
+const oneKey = "LATERAL (SELECT ctid, * FROM kv WHERE agent_no = $1 AND project = $2 AND key = u.key LIMIT 1) k"
+
 // lockAgent takes the agent's lock, which keeps out other writers and an erasure, and returns its
 // number.
 func lockAgent(ctx context.Context, tx pgx.Tx, project, id string) (no int64, err error) {
@@ -142,8 +146,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once 
 func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, size int64, entries []kv.Entry, sealed [][]byte, limit kv.Limit, nowMS int64) error {
 	names := pg.Column(entries, func(e *kv.Entry) string { return pg.Stored(e.Key) })
 	var replaced, replacedSize, added int64
-	err := tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1 AND project = $2 AND key = ANY($3)", at.no, at.project, names).
-		Scan(&replaced, &replacedSize)
+	err := tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(k.size), 0)::bigint FROM unnest($3::text[]) u (key), "+oneKey, at.no, at.project, names).Scan(&replaced, &replacedSize)
 	if err != nil {
 		return err
 	}
@@ -234,7 +237,7 @@ func (s *Store) selectKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at ke
 		e.Key = pg.Shown(e.Key)
 		e.Value, err = s.sealer.Open(sealed, tables.KVOwner(space, e.Key))
 		return e, err
-	}, "SELECT k.key, updated_ms, expires_ms, pinned, body FROM unnest($3::text[]) WITH ORDINALITY u (key, at) JOIN kv k ON k.agent_no = $1 AND k.project = $2 AND k.key = u.key WHERE expires_ms > $4 ORDER BY u.at",
+	}, "SELECT k.key, k.updated_ms, k.expires_ms, k.pinned, k.body FROM unnest($3::text[]) WITH ORDINALITY u (key, at), "+oneKey+" WHERE k.expires_ms > $4 ORDER BY u.at",
 		at.no, at.project, pg.StoredAll(keys), nowMS)
 }
 
@@ -322,8 +325,8 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 			if at.no != 0 {
 				most = 1 << 30
 			}
-			err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE agent_no = $1 AND project = $2
-				AND key IN (SELECT key FROM kv WHERE agent_no = $1 AND project = $2 LIMIT $3) RETURNING expires_ms, size)
+			err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(
+					SELECT ctid FROM kv WHERE agent_no = $1 AND project = $2 LIMIT $3)) RETURNING expires_ms, size)
 				SELECT count(*), count(*) FILTER (WHERE expires_ms > $4), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project, most, nowMS).Scan(&n, &live, &size)
 			if err != nil {
 				return err
@@ -347,8 +350,8 @@ func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (e
 			return err
 		}
 		var size int64
-		err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv USING unnest($3::text[], $4::bigint[]) u (key, updated_ms)
-				WHERE agent_no = $1 AND project = $2 AND kv.key = u.key AND kv.updated_ms = u.updated_ms AND NOT pinned RETURNING size)
+		err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(SELECT k.ctid FROM unnest($3::text[], $4::bigint[]) u (key, updated_ms), `+oneKey+`
+				WHERE k.updated_ms = u.updated_ms AND NOT k.pinned)) RETURNING size)
 			SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project,
 			pg.Column(keys, func(k *kv.Key) string { return pg.Stored(k.Key) }), pg.Column(keys, func(k *kv.Key) int64 { return k.UpdatedMS })).Scan(&evicted, &size)
 		if err != nil {
@@ -366,8 +369,8 @@ func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) er
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE kv SET used_ms = greatest(kv.used_ms, u.used_ms), uses = kv.uses + u.uses FROM unnest($3::text[], $4::bigint[], $5::bigint[]) u (key, used_ms, uses)
-			WHERE agent_no = $1 AND project = $2 AND kv.key = u.key`, at.no, at.project, pg.Column(uses, func(u *kv.Use) string { return pg.Stored(u.Key) }),
+		_, err = tx.Exec(ctx, `UPDATE kv SET used_ms = greatest(kv.used_ms, u.used_ms), uses = kv.uses + u.uses
+			FROM unnest($3::text[], $4::bigint[], $5::bigint[]) u (key, used_ms, uses), `+oneKey+` WHERE kv.ctid = k.ctid`, at.no, at.project, pg.Column(uses, func(u *kv.Use) string { return pg.Stored(u.Key) }),
 			pg.Column(uses, func(u *kv.Use) int64 { return u.UsedMS }), pg.Column(uses, func(u *kv.Use) int64 { return u.Uses }))
 		return err
 	})
@@ -378,8 +381,8 @@ func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 	for erased := 0; ; {
 		n := 0
 		err := s.db.Transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE (agent_no, project, key) IN
-					(SELECT agent_no, project, key FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING agent_no, project, size),
+			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(
+					SELECT ctid FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING agent_no, project, size),
 				counted AS (UPDATE kv_count c SET n = c.n - g.n, size = c.size - g.size
 					FROM (SELECT project, count(*) AS n, sum(size) AS size FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project)
 				SELECT count(*) FROM gone`, nowMS, sliceRows).Scan(&n)

@@ -129,7 +129,7 @@ func heldRecords(ctx context.Context, tx pgx.Tx, no int64, changes []record.Chan
 	out := map[string]heldRecord{}
 	var id string
 	var r heldRecord
-	err := pg.Each(ctx, tx, []any{&id, &r.rev, &r.size}, func() error { out[pg.Shown(id)] = r; return nil }, "SELECT id, rev, size FROM record WHERE space_no = $1 AND id = ANY($2) AND body IS NOT NULL", no, ids)
+	err := pg.Each(ctx, tx, []any{&id, &r.rev, &r.size}, func() error { out[pg.Shown(id)] = r; return nil }, "SELECT r.id, r.rev, r.size FROM unnest($2::text[]) u (id), LATERAL (SELECT * FROM record WHERE space_no = $1 AND id = u.id LIMIT 1) r WHERE r.body IS NOT NULL", no, ids)
 	return out, err
 }
 

@@ -129,13 +129,13 @@ func (s *Store) eraseRows(ctx context.Context) error {
 				}
 			}
 			for _, sql := range []string{
-				"DELETE FROM kv WHERE agent_no = $1 AND key IN (SELECT key FROM kv WHERE agent_no = $1 LIMIT $2)",
-				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = $1 LIMIT $2)",
-				"DELETE FROM message WHERE agent_no = $1 AND seq IN (SELECT seq FROM message WHERE agent_no = $1 LIMIT $2)",
-				`DELETE FROM attempt t USING (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1
-					AND EXISTS (SELECT 1 FROM attempt x WHERE x.delivery_id = d.id) LIMIT $2) o WHERE t.delivery_id = o.id`,
-				"DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1 LIMIT $2)",
-				"DELETE FROM event WHERE no IN (SELECT no FROM event WHERE agent_no = $1 LIMIT $2)",
+				"DELETE FROM kv WHERE ctid = ANY(ARRAY(SELECT ctid FROM kv WHERE agent_no = $1 LIMIT $2))",
+				"DELETE FROM item WHERE ctid = ANY(ARRAY(SELECT ctid FROM item WHERE agent_no = $1 LIMIT $2))",
+				"DELETE FROM message WHERE ctid = ANY(ARRAY(SELECT ctid FROM message WHERE agent_no = $1 LIMIT $2))",
+				`DELETE FROM attempt WHERE delivery_id = ANY(ARRAY(SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1
+					AND EXISTS (SELECT 1 FROM attempt x WHERE x.delivery_id = d.id) LIMIT $2))`,
+				"DELETE FROM delivery WHERE id = ANY(ARRAY(SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1 LIMIT $2))",
+				"DELETE FROM event WHERE no = ANY(ARRAY(SELECT no FROM event WHERE agent_no = $1 LIMIT $2))",
 			} {
 				done, err := tx.Exec(ctx, sql, no, sliceRows)
 				if err != nil || done.RowsAffected() >= sliceRows {
