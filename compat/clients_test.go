@@ -18,7 +18,7 @@ import (
 // skips the test without node and, unless CI is set, without the packages.
 func nodeClient(t *testing.T, env []string, program string, args ...string) string {
 	t.Helper()
-	node := needNode(t, "clients-node", "")
+	node := needNode(t, "clients-node")
 	file, err := filepath.Abs(filepath.Join("clients-node", program))
 	if err != nil {
 		t.Fatal(err)

@@ -27,13 +27,13 @@ func needChromium(t testing.TB) string {
 	return need(t, "chromium", "install it, for example with apt-get install chromium")
 }
 
-// needNode is need for node with the packages of a folder; "" stands for any. If node is here, they
-// may not be missing in CI.
+// needNode is need for node with the packages of a folder. If node is here, they may not be missing
+// in CI.
 func needNode(t testing.TB, folder string, packages ...string) string {
 	t.Helper()
 	install := "run npm ci --ignore-scripts in " + filepath.Join("compat", folder)
 	node := need(t, "node", "install node and npm, and "+install)
-	for _, name := range packages {
+	for _, name := range append(packages, "") { // "" is the folder of all
 		if _, err := os.Stat(filepath.Join(folder, "node_modules", name)); err != nil {
 			if os.Getenv("CI") != "" {
 				t.Fatalf("node is here and its packages are not; %s: %v", install, err)

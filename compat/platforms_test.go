@@ -106,7 +106,7 @@ func TestPythonExamples(t *testing.T) {
 func example(t *testing.T, folder, file string) (string, string) {
 	t.Helper()
 	folder = "../examples/" + folder
-	node := needNode(t, folder, "")
+	node := needNode(t, folder)
 	path, err := filepath.Abs(filepath.Join(folder, file))
 	if err != nil {
 		t.Fatal(err)

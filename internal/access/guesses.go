@@ -115,14 +115,12 @@ func (a Attempt) Wait() time.Duration {
 func (a Attempt) Wrong() {
 	now := a.g.now()
 	for _, who := range a.who {
-		l, ok := a.g.limits.Get(who)
-		if !ok {
-			every, burst := everyPerAddress, GuessesPerAddress
+		l := a.g.limits.GetOrSet(who, func() *rate.Limiter {
 			if who.id != "" {
-				every, burst = everyPerID, GuessesPerID
+				return rate.NewLimiter(rate.Every(everyPerID), GuessesPerID)
 			}
-			l = a.g.limits.GetOrSet(who, rate.NewLimiter(rate.Every(every), burst))
-		}
+			return rate.NewLimiter(rate.Every(everyPerAddress), GuessesPerAddress)
+		})
 		// A reservation, so that guesses that were made at the same time all count.
 		if r := l.ReserveN(now, 1); r.DelayFrom(now) > maxDebt {
 			r.CancelAt(now)

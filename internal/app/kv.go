@@ -94,14 +94,7 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 	if move.Enabled {
 		return a.migrateKV(ctx, &s, move, reg)
 	}
-	givenUp, err := kv.CheckMigrated(ctx, a.store, external, a.now())
-	if err != nil {
-		return fmt.Errorf("HEARDLOG_MEMORY_MODEL: lifecycle.migration: %w", err)
-	}
-	if givenUp != "" {
-		a.log.Warn().Str("migration", givenUp).Msg("keys and values: the migration is given up; what it has copied stays at its target")
-	}
-	return nil
+	return a.withoutMigration(ctx, external)
 }
 
 // openProvider connects to the server of a memory model.

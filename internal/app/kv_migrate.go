@@ -60,9 +60,7 @@ func (a *App) migrateKV(ctx context.Context, s *shortTerm, move migration, reg p
 			a.log.Info().Int("keys", at.Keys).Int64("bytes", at.Bytes).Msg("keys and values: migrating")
 		}
 	}
-	ran := false
-	err := alone(a.store)(ctx, func() error {
-		ran = true
+	return a.migrating(ctx, func() error {
 		start := time.Now()
 		at, err := m.Run(ctx)
 		if err == nil && at.Done {
@@ -70,6 +68,30 @@ func (a *App) migrateKV(ctx context.Context, s *shortTerm, move migration, reg p
 				Dur("took", time.Since(start)).Msg("keys and values: migrated")
 		}
 		return err
+	})
+}
+
+// withoutMigration fails if a migration has begun that this server may not go without.
+func (a *App) withoutMigration(ctx context.Context, external bool) error {
+	unfinished, err := kv.Unfinished(ctx, a.store, a.now())
+	if err != nil || !unfinished {
+		return err
+	}
+	return a.migrating(ctx, func() error {
+		name, err := kv.GiveUp(ctx, a.store, external, a.now())
+		if name != "" {
+			a.log.Warn().Str("migration", name).Msg("keys and values: the migration is given up; what it has copied stays at its target")
+		}
+		return err
+	})
+}
+
+// migrating runs f, or fails if another server is migrating or making a backup.
+func (a *App) migrating(ctx context.Context, f func() error) error {
+	ran := false
+	err := alone(a.store)(ctx, func() error {
+		ran = true
+		return f()
 	})
 	if err == nil && !ran {
 		err = errors.New("another server is migrating or making a backup; start this one again after that")

@@ -85,8 +85,9 @@ func TestMigrateKeys(t *testing.T) {
 	s.get(working(ended, "w")).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// TestMigrateKeysHalf: a migration ends in the middle, since memcached takes no value above 1 MiB.
-// No server looks for keys where only some of them are. With the source it is given up.
+// TestMigrateKeysHalf: a migration fails in the middle, since memcached takes no value above 1 MiB.
+// A server that would use the target does not start. One that uses the source gives the migration
+// up.
 func TestMigrateKeysHalf(t *testing.T) {
 	t.Parallel()
 	memcached := kvtest.StartMemcached(t)

@@ -83,7 +83,7 @@ func rules() map[string]rule {
 		"internal/breaker":             {},
 		"internal/embedding":           {},
 		"internal/cache":               {nil, []string{lru}},
-		"internal/guide":               {[]string{"."}, []string{goldmark}},
+		"internal/guide":               {[]string{".", "internal/page"}, []string{goldmark}},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory/input":                 {[]string{"memory", "internal/fault", "internal/text"}, []string{jsonExp}},
 		"memory/context":               {[]string{"memory", "memory/agents", "memory/view", "memory/window", "internal/cache", "internal/fault", "internal/text"}, nil},

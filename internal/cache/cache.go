@@ -51,15 +51,16 @@ func (c *Cache[K, V]) Set(k K, v V) {
 	c.set(k, v, weight)
 }
 
-// GetOrSet returns the value of a key. If there is none, it stores v and returns it.
-func (c *Cache[K, V]) GetOrSet(k K, v V) V {
-	weight := c.weigh(v)
+// GetOrSet returns the value of a key. If there is none, it stores and returns a new one. The cache
+// is locked while fresh runs.
+func (c *Cache[K, V]) GetOrSet(k K, fresh func() V) V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i, ok := c.lru.Get(k); ok {
 		return i.value
 	}
-	c.set(k, v, weight)
+	v := fresh()
+	c.set(k, v, c.weigh(v))
 	return v
 }
 

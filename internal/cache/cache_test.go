@@ -31,10 +31,10 @@ func TestCount(t *testing.T) {
 	}
 	c.Set("a", 4)
 	has(t, c, "c", "a")
-	if v := c.GetOrSet("a", 5); v != 4 {
+	if v := c.GetOrSet("a", func() int { return 5 }); v != 4 {
 		t.Errorf("a was replaced by %d", v)
 	}
-	if v := c.GetOrSet("d", 6); v != 6 {
+	if v := c.GetOrSet("d", func() int { return 6 }); v != 6 {
 		t.Errorf("d is %d", v)
 	}
 	has(t, c, "a", "d")
@@ -87,7 +87,7 @@ func TestRace(t *testing.T) {
 			for i := range 1000 {
 				c.Set(i%100, i)
 				c.Get(i % 70)
-				c.GetOrSet(i%30, i)
+				c.GetOrSet(i%30, func() int { return i })
 				c.Reweigh(i%100, i)
 				c.Remove(i % 10)
 			}

@@ -4,6 +4,7 @@ package guide
 
 import (
 	"bytes"
+	_ "embed" // the style
 	"fmt"
 	"html"
 	"io/fs"
@@ -19,6 +20,7 @@ import (
 	"github.com/yuin/goldmark/util"
 
 	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/internal/page"
 )
 
 // Index is the name of the page that lists all others.
@@ -28,12 +30,11 @@ const Index = "README.md"
 const source = "https://github.com/heardlog/heardlog/blob/main/"
 
 // policy lets a page load nothing but pictures of this server, and its style.
-const policy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'"
 
-const style = `body{font:17px/1.55 system-ui,sans-serif;max-width:54rem;margin:0 auto;padding:1rem;color:#1c1e21;background:#fff}
-pre,code{font:14px/1.5 ui-monospace,monospace;background:#f3f4f6}pre{padding:.8rem;overflow-x:auto}a{color:#0b57d0}img{max-width:100%}
-table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px solid #d5d8dc;padding:.3rem .6rem;text-align:left;vertical-align:top}
-@media(prefers-color-scheme:dark){body{color:#e4e6e9;background:#17191c}pre,code{background:#23262a}a{color:#8ab4f8}td,th{border-color:#3c4046}}`
+//go:embed style.css
+var style string
 
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.Table, extension.Linkify),
@@ -43,13 +44,13 @@ var markdown = goldmark.New(
 // outside makes links to files outside of the documents lead to the repository.
 type outside struct{}
 
-var name = parser.NewContextKey() // of the page
+var pageFile = parser.NewContextKey() // its value is the path below docs
 
 func (outside) Transform(doc *ast.Document, _ text.Reader, pc parser.Context) {
-	page, _ := pc.Get(name).(string)
+	file, _ := pc.Get(pageFile).(string)
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if link, ok := n.(*ast.Link); ok && entering && !bytes.Contains(link.Destination, []byte(":")) {
-			if at := path.Join("docs", path.Dir(page), string(link.Destination)); !strings.HasPrefix(at, "docs/") && link.Destination[0] != '#' {
+			if at := path.Join("docs", path.Dir(file), string(link.Destination)); !strings.HasPrefix(at, "docs/") {
 				link.Destination = []byte(source + at)
 			}
 		}
@@ -64,22 +65,18 @@ func File(w http.ResponseWriter, r *http.Request, file string) bool {
 	if err != nil {
 		return false
 	}
-	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache")
+	page.Guard(w, policy)
 	if path.Ext(file) != ".md" {
 		http.ServeFileFS(w, r, heardlog.Docs, path.Join("docs", file))
 		return true
 	}
 	pc := parser.NewContext()
-	pc.Set(name, file)
+	pc.Set(pageFile, file)
 	var body bytes.Buffer
 	_ = markdown.Convert(b, &body, parser.WithContext(pc)) // a buffer takes everything
 	title, _, _ := strings.Cut(strings.TrimPrefix(string(b), "# "), "\n")
 	up := strings.Repeat("../", strings.Count(file, "/"))
-	h.Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = fmt.Fprintf(w, `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>%s · Heardlog</title><link rel="icon" href="data:,"><style>%s</style></head>

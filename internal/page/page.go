@@ -24,7 +24,7 @@ func Paths() []string {
 
 // Document serves the document of all pages.
 func Document(w http.ResponseWriter, r *http.Request) {
-	guard(w)
+	Guard(w, policy)
 	http.ServeFileFS(w, r, static(), "index.html")
 }
 
@@ -33,7 +33,7 @@ func File(w http.ResponseWriter, r *http.Request, name string) bool {
 	if _, err := fs.Stat(static(), name); err != nil {
 		return false
 	}
-	guard(w)
+	Guard(w, policy)
 	http.ServeFileFS(w, r, static(), name)
 	return true
 }
@@ -46,7 +46,8 @@ func static() fs.FS {
 	return sub
 }
 
-func guard(w http.ResponseWriter) {
+// Guard sets the headers of a page, or of a file of one, with its Content-Security-Policy.
+func Guard(w http.ResponseWriter, policy string) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")

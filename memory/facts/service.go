@@ -121,10 +121,9 @@ func (s *Service) enter(ctx context.Context, project, user string) (*caller, err
 		return nil, err
 	}
 	k := key{project, names[0]}
-	c, ok := s.callers.Get(k)
-	if !ok {
-		c = s.callers.GetOrSet(k, &caller{key: k, busy: make(chan struct{}, 1), facts: map[string]*entry{}, gone: map[string]bool{}})
-	}
+	c := s.callers.GetOrSet(k, func() *caller {
+		return &caller{key: k, busy: make(chan struct{}, 1), facts: map[string]*entry{}, gone: map[string]bool{}}
+	})
 	select {
 	case c.busy <- struct{}{}:
 	case <-ctx.Done():

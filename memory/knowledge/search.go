@@ -28,9 +28,9 @@ type Hit struct {
 }
 
 const (
-	// page is how many records are read at a time, and how many of a base may be read at any time.
+	// page is how many records are read at a time.
 	page = 200
-	// loaders is how many bases are read from their beginning at a time.
+	// loaders is how many bases of more than a page are read from their beginning at a time.
 	loaders = 2
 )
 
@@ -108,10 +108,7 @@ func (s *Service) Search(ctx context.Context, project, name string, q Query) ([]
 // find returns the IDs and scores of hits.
 func (s *Service) find(ctx context.Context, b *Base, q Query) ([]recall.Hit, string, error) {
 	k := baseKey{b.Project, b.Name}
-	r, ok := s.indexes.Get(k)
-	if !ok {
-		r = s.indexes.GetOrSet(k, newResident())
-	}
+	r := s.indexes.GetOrSet(k, newResident)
 	select {
 	case r.busy <- struct{}{}:
 	case <-ctx.Done():

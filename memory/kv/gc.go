@@ -179,7 +179,7 @@ func (s *Service) evict(ctx context.Context, p *place, e eviction, reads map[str
 	for _, k := range all {
 		done.BytesBefore += k.Bytes
 	}
-	gone := e.choose(all, p.limit, now)
+	gone := e.choose(all, done.BytesBefore, p.limit, now)
 	done.KeysAfter, done.BytesAfter = len(all)-len(gone), done.BytesBefore
 	for _, k := range gone {
 		done.Keys, done.BytesAfter = append(done.Keys, k.Key), done.BytesAfter-k.Bytes
@@ -212,13 +212,10 @@ func (s *Service) allKeys(ctx context.Context, space Space, nowMS int64) (all []
 	}
 }
 
-// choose returns which of all keys to evict, in the order of the strategy, none if there is no
-// need or no use. It sorts all.
-func (e *eviction) choose(all []Key, limit Limit, nowMS int64) (gone []Key) {
-	keys, bytes := len(all), int64(0)
-	for _, k := range all {
-		bytes += k.Bytes
-	}
+// choose returns which of all keys, which have so many bytes, to evict, in the order of the
+// strategy: none if there is no need or no use. It sorts all.
+func (e *eviction) choose(all []Key, bytes int64, limit Limit, nowMS int64) (gone []Key) {
+	keys := len(all)
 	fits := func(percent int) bool {
 		return keys <= limit.Keys*percent/100 && bytes <= limit.Bytes*int64(percent)/100
 	}

@@ -52,11 +52,10 @@ type Migration struct {
 type Moved struct {
 	Name     string `json:"name"`
 	External bool   `json:"external"` // the target is not the server's own store
-
-	Space Space  `json:"space"`
-	Key   string `json:"key"`
-	Keys  int    `json:"keys"`  // that were moved
-	Bytes int64  `json:"bytes"` // of these
+	Space    Space  `json:"space"`
+	Key      string `json:"key"`
+	Keys     int    `json:"keys"`  // that were moved
+	Bytes    int64  `json:"bytes"` // of these
 	// Left is the number of keys of agents that have ended, which the server's own store does not
 	// take.
 	Left   int  `json:"left"`
@@ -245,17 +244,25 @@ func moved(ctx context.Context, progress Store, nowMS int64) (at Moved, err erro
 }
 
 func errUnfinished(at *Moved) error {
-	if at.Copied {
-		return fault.New(fault.Conflict, "the migration from %s has not ended: finish it first", at.Name)
+	how := "put its lifecycle.migration back, so that it is finished"
+	if !at.Copied {
+		how += "; or, to give it up, start a server that uses the source and has no lifecycle.migration"
 	}
-	return fault.New(fault.Conflict, "the migration from %s has not ended: finish it first, or start once with its source and without lifecycle.migration to give it up", at.Name)
+	return fault.New(fault.Conflict, "the migration from %s has not ended: %s", at.Name, how)
 }
 
-// CheckMigrated fails with fault.Conflict if the last migration has not ended, so that keys are
-// missing where the server would look for them. progress is the server's own store, and external is
-// set if keys and values are elsewhere. While a migration only copies, its source has everything: a
-// server that uses the source gives the migration up, and CheckMigrated returns its name.
-func CheckMigrated(ctx context.Context, progress Store, external bool, now time.Time) (givenUp string, err error) {
+// Unfinished reports whether a migration has begun and not ended. progress is the server's own
+// store.
+func Unfinished(ctx context.Context, progress Store, now time.Time) (bool, error) {
+	at, err := moved(ctx, progress, now.UnixMilli())
+	return at.Name != "" && !at.Done, err
+}
+
+// GiveUp ends an unfinished migration if a server may work without it: one that uses the source,
+// which has all keys as long as the migration only copies. It returns the name of the migration, ""
+// if there is none, and fails with fault.Conflict for any other server. external reports whether
+// the server keeps keys and values elsewhere than in its own store.
+func GiveUp(ctx context.Context, progress Store, external bool, now time.Time) (name string, err error) {
 	at, err := moved(ctx, progress, now.UnixMilli())
 	if err != nil || at.Name == "" || at.Done {
 		return "", err

@@ -141,12 +141,11 @@ func (s *Service) who(ctx context.Context, project, name string) (string, []stri
 func (s *Service) caller(project, user string, names []string) *caller {
 	k := callerKey{project, user}
 	for {
-		c, ok := s.callers.Get(k)
-		if !ok {
-			c = s.callers.GetOrSet(k, &caller{
+		c := s.callers.GetOrSet(k, func() *caller {
+			return &caller{
 				callerKey: k, names: names, loading: make(chan struct{}, 1), index: NewIndex(), agents: map[string]agentState{}, ready: make(chan struct{}),
-			})
-		}
+			}
+		})
 		if slices.Equal(c.names, names) {
 			return c
 		}

@@ -13,7 +13,8 @@ type Reader interface {
 // Follow brings a reader of a space up to date and sets known to the state that it then knows. The
 // zero State knows nothing. take gets the records that changed since, in order of Rev, in parts,
 // and the state of the space; an error of take ends Follow. If deletions were missed, reset is
-// called and all records follow. After an error known is as of the last part.
+// called and all records follow. After an error known is as of the last part, unless take has set
+// it.
 func Follow(ctx context.Context, s Reader, at Space, known *State, take func([]Record, State) error, reset func()) error {
 	for {
 		list, now, err := s.Records(ctx, at, Query{ByRev: true, AfterRev: known.Rev, Limit: page})
@@ -27,8 +28,10 @@ func Follow(ctx context.Context, s Reader, at Space, known *State, take func([]R
 			*known = State{}
 			continue
 		}
-		if err := take(list, now); err != nil {
-			return err
+		if len(list) > 0 {
+			if err := take(list, now); err != nil {
+				return err
+			}
 		}
 		if len(list) < page {
 			*known = now

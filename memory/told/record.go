@@ -33,7 +33,7 @@ const (
 	runField    // all messages of the ledger up to another, as objects with their original contents
 )
 
-// fieldOf returns a text of the message as it stands in the ledger.
+// fieldOf returns the stored text of a field.
 func fieldOf(m *memory.Message, field int64) string {
 	switch field {
 	case originalField, objectField:
@@ -46,7 +46,7 @@ func fieldOf(m *memory.Message, field int64) string {
 	return m.Content
 }
 
-// appendField appends a text of a message as it stands in a body.
+// appendField appends the text of a field in the form that it has in a request.
 func appendField(dst []byte, m *memory.Message, field int64, s string) []byte {
 	switch field {
 	case partsField, callsField:

@@ -242,10 +242,9 @@ func (h *Hit) entry() scored { return scored{&entry{id: h.ID, at: h.CreatedUS}, 
 
 // upToDate returns the index of a collection with all that was stored before the call.
 func (s *Service) upToDate(ctx context.Context, c Collection) (*resident, error) {
-	r, ok := s.indexes.Get(c)
-	if !ok {
-		r = s.indexes.GetOrSet(c, &resident{loading: make(chan struct{}, 1), index: newIndex(s.modelID())})
-	}
+	r := s.indexes.GetOrSet(c, func() *resident {
+		return &resident{loading: make(chan struct{}, 1), index: newIndex(s.modelID())}
+	})
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -269,11 +268,11 @@ func (s *Service) upToDate(ctx context.Context, c Collection) (*resident, error)
 // load reads the changes that the index does not know. The caller holds r.loading.
 func (s *Service) load(ctx context.Context, c Collection, r *resident) error {
 	if !r.read {
-		done, err := s.begin(ctx, c, r)
-		if err != nil {
+		empty, err := s.begin(ctx, c, r)
+		if empty || err != nil {
 			return err
 		}
-		defer done()
+		defer func() { <-s.loads }()
 	}
 	err := record.Follow(ctx, s.cfg.Store, c.space(), &r.state, func(list []record.Record, now record.State) error {
 		fits, err := r.apply(list, int64(s.cfg.MaxMB)<<19)
@@ -289,27 +288,28 @@ func (s *Service) load(ctx context.Context, c Collection, r *resident) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read, r.index.idf = r.state.Rev > 0, r.index.weights()
+	r.read, r.index.idf = true, r.index.weights()
 	return nil
 }
 
-// begin waits until all of a collection may be read, which done ends. It does not wait for a
-// collection that is empty, or that was too large and has not changed since.
-func (s *Service) begin(ctx context.Context, c Collection, r *resident) (done func(), err error) {
+// begin waits until all of a collection may be read, which the caller ends by taking a value from
+// s.loads. It does not wait for a collection that is empty, or that was too large and has not
+// changed since.
+func (s *Service) begin(ctx context.Context, c Collection, r *resident) (empty bool, err error) {
 	_, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{ByRev: true, Limit: 1})
 	switch {
 	case err != nil:
-		return nil, err
+		return false, err
 	case state.Rev == 0:
-		return func() {}, nil
+		return true, nil
 	case state == r.refused:
-		return nil, s.tooLarge(c, state)
+		return false, s.tooLarge(c, state)
 	}
 	select {
 	case s.loads <- struct{}{}:
-		return func() { <-s.loads }, nil
+		return false, nil
 	case <-ctx.Done():
-		return nil, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
+		return false, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
 	}
 }
 
