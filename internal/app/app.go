@@ -390,6 +390,9 @@ func (a *App) Run(ctx context.Context) error {
 		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)
 	})
+	if m := a.models.Default; m != nil && m.Report.Compaction != nil {
+		run("compaction", func() error { return a.compact(failed, m.Report.Compaction) })
+	}
 	if a.backups != nil {
 		run("backups", func() error { return a.backups.Run(failed) })
 	}

@@ -276,7 +276,7 @@ func ossaCases() map[string]ossaCase {
 			s = start(p.t, bucket, "HEARDLOG_SECRET_KEY=a key that is long enough", "HEARDLOG_CREDENTIAL_REFS=X,AWS_SECRET_ACCESS_KEY")
 			s.backedUp("error", 1) // there is no such bucket
 		},
-		"lifecycle: compaction": func(p *ossaPage) {
+		"lifecycle: compaction": func(p *ossaPage) { // TestCompaction runs it
 			p.listed(`lifecycle: {compaction: {threshold_percent: 20}}`, "lifecycle.compaction")
 		},
 		"lifecycle: migration": func(p *ossaPage) {

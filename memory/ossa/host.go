@@ -41,9 +41,9 @@ func (c *checker) judge(r *Report, given map[string]any, server Host) {
 		h.longTerm(r)
 	}
 	h.providerInterface()
-	h.lifecycle()
+	h.backup()
 	h.migration()
-	r.GarbageCollection = h.garbageCollection()
+	r.GarbageCollection, r.Compaction = h.garbageCollection(), h.compaction()
 	r.Refused = atMost(h.refused)
 	c.unsupported = append(c.unsupported, h.without...)
 }
@@ -227,28 +227,37 @@ func (h *host) providerInterface() {
 	}
 }
 
-// compacts describes what compacts each store.
-var compacts = map[string]string{
-	"sqlite":   "what is deleted makes room for what is stored next; heardlog compact returns it to the disk",
-	"postgres": "the database's autovacuum does it by its own thresholds, and heardlog compact at once",
-	"memory":   "nothing is on a disk",
+func (h *host) backup() {
+	to := h.text("lifecycle.backup.destination")
+	switch {
+	case h.Connects && h.Store != "memory" && to != "":
+		if strings.Contains(to, "://") && !h.Uploads {
+			h.note("lifecycle.backup.destination", "nothing is uploaded unless HEARDLOG_CREDENTIAL_REFS lists AWS_SECRET_ACCESS_KEY")
+		}
+	case h.wants("lifecycle.backup"):
+		h.note("lifecycle.backup", "has no effect: backups are the operator's: HEARDLOG_MEMORY_MODEL with a destination, or heardlog backup")
+	}
 }
 
-func (h *host) lifecycle() {
-	for _, s := range []struct{ name, why string }{
-		{"backup", "backups are the operator's: HEARDLOG_MEMORY_MODEL with a destination, or heardlog backup"},
-		{"compaction", compacts[h.Store]},
-	} {
-		if to := h.text("lifecycle.backup.destination"); s.name == "backup" && h.Connects && h.Store != "memory" && to != "" {
-			if strings.Contains(to, "://") && !h.Uploads {
-				h.note("lifecycle.backup.destination", "nothing is uploaded unless HEARDLOG_CREDENTIAL_REFS lists AWS_SECRET_ACCESS_KEY")
-			}
-			continue
-		}
-		if h.wants("lifecycle." + s.name) {
-			h.note("lifecycle."+s.name, "has no effect: %s", s.why)
-		}
+// compaction judges lifecycle.compaction. It returns nil if the document has not written it, or it
+// cannot run.
+func (h *host) compaction() *Compaction {
+	const path = "lifecycle.compaction"
+	switch {
+	case !h.wants(path):
+		return nil
+	case h.Store == "memory":
+		h.note(path, "has no effect: nothing is on a disk")
+		return nil
+	case !h.Connects:
+		h.note(path, "has no effect: the operator compacts the store, by HEARDLOG_MEMORY_MODEL or heardlog compact")
+		return nil
 	}
+	m := section(h.effective, "lifecycle", "compaction")
+	var c Compaction
+	c.ThresholdPercent, _ = m["threshold_percent"].(int64)
+	c.RunIntervalHours, _ = m["run_interval_hours"].(int64)
+	return &c
 }
 
 // migration judges lifecycle.migration, which moves keys and values between the server's own store

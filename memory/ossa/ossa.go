@@ -82,6 +82,12 @@ type GarbageCollection struct {
 	TargetPercent      int64  `json:"target_memory_percent"`
 }
 
+// Compaction is when the store returns unused space to the disk.
+type Compaction struct {
+	ThresholdPercent int64 `json:"threshold_percent"`
+	RunIntervalHours int64 `json:"run_interval_hours"`
+}
+
 // Report is the result of Validate. A document with errors has nothing else set. Fields about parts
 // that the document lacks are not set either.
 type Report struct {
@@ -98,6 +104,8 @@ type Report struct {
 	MaxSessions int64 `json:"max_sessions,omitempty"`
 	// GarbageCollection is nil unless the document has written it.
 	GarbageCollection *GarbageCollection `json:"garbage_collection,omitempty"`
+	// Compaction is nil unless the operator's document has written it.
+	Compaction *Compaction `json:"compaction,omitempty"`
 	// AgentState and History are what long_term means here.
 	AgentState *AgentState `json:"agent_state,omitempty"`
 	History    *History    `json:"conversation_history,omitempty"`

@@ -70,3 +70,19 @@ func (s *Store) Vacuum(ctx context.Context) (before, after int64, err error) {
 	}
 	return s.db.Vacuum(ctx, names)
 }
+
+// Compact is Vacuum for those tables of which at least so many percent of the rows are deleted ones
+// that still take space. Other calls go on. It returns by how many bytes the files have shrunk.
+func (s *Store) Compact(ctx context.Context, percent int) (bytes int64, err error) {
+	names, err := tableNames()
+	if err != nil {
+		return 0, err
+	}
+	names, err = pg.ReadAll(ctx, s.db, "compact", pgx.RowTo[string], `SELECT relname FROM pg_stat_user_tables
+		WHERE schemaname = current_schema() AND relname = ANY($1) AND n_dead_tup > 0 AND 100 * n_dead_tup >= $2 * (n_live_tup + n_dead_tup) ORDER BY relname`, names, percent)
+	if err != nil || len(names) == 0 {
+		return 0, err
+	}
+	before, after, err := s.db.Vacuum(ctx, names)
+	return before - after, err
+}

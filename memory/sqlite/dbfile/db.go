@@ -114,9 +114,9 @@ func (d *DB) openWriter() (err error) {
 }
 
 // connectWriter opens the connection that writes. It overwrites what it deletes with zeros, so that
-// erased texts do not stay in the file.
+// erased texts do not stay in the file. A new file is made so that Compact can shrink it.
 func (d *DB) connectWriter() (err error) {
-	d.writer.Conn, err = openConn(d.path, d.vfs, "busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
+	d.writer.Conn, err = openConn(d.path, d.vfs, "busy_timeout(5000)", "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
 		"wal_autocheckpoint(0)", fmt.Sprintf("journal_size_limit(%d)", logLimit), writerCache, "temp_store(MEMORY)", "secure_delete(1)")
 	return err
 }
