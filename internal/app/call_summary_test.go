@@ -26,6 +26,7 @@ func TestCallSummary(t *testing.T) {
 	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_STORE=sqlite:"+path)
 	s.do(http.MethodPut, modelsPath+"/short", summarizingModel).ok(nil)
 	s.do(http.MethodPut, modelsPath+"/plain", strings.Replace(summarizingModel, "summarization: true", "retention_days: 7", 1)).ok(nil)
+	s.do(http.MethodPut, modelsPath+"/bare", strings.Replace(summarizingModel, ", conversation_history: {summarization: true}", "", 1)).ok(nil)
 	call := func(name, model string) string {
 		id := s.joinWith(name, model, "").joined()
 		s.say(id, user("I want a seat at the window."), assistant("Noted. And do you also need breakfast?"))
@@ -42,11 +43,12 @@ func TestCallSummary(t *testing.T) {
 		s.get(agent(id, "/summary")).ok(&out)
 		return out
 	}
-	first, second, plain, empty := call("one", "short"), call("two", "short"), call("three", "plain"), s.joinWith("four", "short", "").joined()
+	first, second, plain, bare, empty := call("one", "short"), call("two", "short"), call("three", "plain"), call("five", "bare"), s.joinWith("four", "short", "").joined()
 	if of(first).Call != nil || len(llm.Requests()) != 0 {
 		t.Error("summarized during the call")
 	}
 	s.post(agent(plain, "/leave"), nil).ok(nil)
+	s.post(agent(bare, "/leave"), nil).ok(nil)
 	s.post(agent(empty, "/leave"), nil).ok(nil)
 	s.post(agent(first, "/leave"), nil).ok(nil)
 	waitFor(t, "the summary of a call", func() bool { return of(first).Call != nil })
@@ -59,7 +61,7 @@ func TestCallSummary(t *testing.T) {
 	s = s.again()
 	s.post(agent(second, "/leave"), nil).ok(nil)
 	waitFor(t, "the summary after a restart", func() bool { return of(second).Call != nil })
-	if n := len(llm.Requests()); n != 2 || of(plain).Call != nil || of(empty).Call != nil {
+	if n := len(llm.Requests()); n != 2 || of(plain).Call != nil || of(bare).Call != nil || of(empty).Call != nil {
 		t.Errorf("%d requests for two calls", n)
 	}
 	if got := s.do(http.MethodDelete, agent(first, ""), nil); got.status != http.StatusNoContent {

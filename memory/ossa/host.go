@@ -137,15 +137,15 @@ func (h *host) longTerm(r *Report) {
 	if written && h.wants("long_term.conversation_history") && h.RetentionDays > 0 && days > h.RetentionDays {
 		h.refuse("long_term.conversation_history.retention_days", "%d is more than the %d days for which this server keeps calls: HEARDLOG_RETENTION", days, h.RetentionDays)
 	}
+	// The default of the schema asks no model for anything.
+	if _, written := section(h.given, "long_term", "conversation_history")["summarization"]; r.History != nil && !written {
+		r.History.Summarization = false
+	}
 	if h.wants("long_term.conversation_history") {
 		given := section(h.given, "long_term", "conversation_history")
 		history := section(h.effective, "long_term", "conversation_history")
 		if history["indexing"] == false {
 			h.note("long_term.conversation_history.indexing", "every call of a caller can be found by recall, unless the caller's consent says otherwise")
-		}
-		// The default of the schema asks no model for anything.
-		if _, written := given["summarization"]; r.History != nil && !written {
-			r.History.Summarization = false
 		}
 		if written := given["summarization"] == true; written && h.NoSummaries {
 			h.note("long_term.conversation_history.summarization", "this server makes no summaries: HEARDLOG_SUMMARIES is 0")
