@@ -115,9 +115,19 @@ func (d *DB) openWriter() (err error) {
 
 // connectWriter opens the connection that writes. It overwrites what it deletes with zeros, so that
 // erased texts do not stay in the file. A new file is made so that Compact can shrink it.
-func (d *DB) connectWriter() (err error) {
-	d.writer.Conn, err = openConn(d.path, d.vfs, "busy_timeout(5000)", "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-		"wal_autocheckpoint(0)", fmt.Sprintf("journal_size_limit(%d)", logLimit), writerCache, "temp_store(MEMORY)", "secure_delete(1)")
+func (d *DB) connectWriter() error {
+	pragmas := []string{
+		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "wal_autocheckpoint(0)",
+		fmt.Sprintf("journal_size_limit(%d)", logLimit), writerCache, "temp_store(MEMORY)", "secure_delete(1)",
+	}
+	st, err := os.Stat(d.path)
+	if err != nil {
+		return err
+	}
+	if st.Size() == 0 {
+		pragmas = append([]string{"auto_vacuum(INCREMENTAL)"}, pragmas...) // before the first page is written
+	}
+	d.writer.Conn, err = openConn(d.path, d.vfs, pragmas...)
 	return err
 }
 
