@@ -61,8 +61,8 @@ test: export TEST_POSTGRES_URL = none
 test: export TEST_PROGRAMS = none
 test: $(tests)
 	@echo "Building and testing. With an empty build cache the first line takes some minutes."
-	@# Tests of compat wait more than they work. -count=1: the cache does not know the binary.
-	@$(tests) . -timeout 10m ./... -- compat -count=1 -parallel 6 -timeout 30m ./... -- tools ./...
+	@# Many tests wait more than they work. -count=1: the cache does not know the binary.
+	@$(tests) . -parallel 4 -timeout 10m ./... -- compat -count=1 -parallel 6 -timeout 30m ./... -- tools ./...
 	@echo "Left out: PostgreSQL and the race detector (make test-race), browsers, node and Python (make test-rest)."
 
 # Packages that share nothing between goroutines, and tests of the tree, gain nothing from it.

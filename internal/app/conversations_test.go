@@ -231,6 +231,11 @@ func TestOwnPaths(t *testing.T) {
 			small.do(c.method, v1+c.path, strings.Repeat(" ", 2000)).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
 		}
 	}
+	if got := closed.do(http.MethodHead, kvPath("n", "k"), nil); got.status != http.StatusUnauthorized {
+		t.Errorf("%+v", got)
+	}
+	for limited.do(http.MethodHead, kvPath("n", "k"), nil).status != http.StatusTooManyRequests {
+	}
 }
 
 // TestConversationRunner: a runner loads a conversation before a turn and saves it after. It names

@@ -247,6 +247,9 @@ func TestKeysOfAgents(t *testing.T) {
 			s.do(c.method, strings.Replace(c.path, url.PathEscape(off), "%20", 1), c.body).refused(http.StatusBadRequest, "InvalidFieldValue", "namespace")
 		}
 	}
+	if got := s.do(http.MethodHead, kvPath(off, "k"), nil); got.status != http.StatusConflict {
+		t.Errorf("%+v", got)
+	}
 	s.do("DELETE", v1+"/kv/%20", "").refused(http.StatusBadRequest, "InvalidFieldValue", "namespace")
 	s.post(agent(id, "/leave"), nil).ok(nil)
 	s.do(http.MethodPut, kvPath(ns, "k"), `{"value":1}`).refused(http.StatusGone, "TaskNotFound")

@@ -9,8 +9,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,7 +20,6 @@ import (
 	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -87,36 +88,29 @@ func (s *Spec) note(k Seen) {
 
 // route returns the operation of a request, or nil if the description has none. As for the server,
 // a slash at the end of a path makes no difference unless the description has such a path.
-func (s *Spec) route(req *http.Request) (*routers.Route, map[string]string) {
+func (s *Spec) route(req *http.Request) *routers.Route {
 	plain := &http.Request{Method: req.Method, URL: req.URL, Header: req.Header, Host: req.Host}
-	route, params, err := s.router.FindRoute(plain)
-	if err == nil {
-		return route, params
-	}
-	if short, ok := strings.CutSuffix(req.URL.Path, "/"); ok {
+	route, _, err := s.router.FindRoute(plain)
+	if short, ok := strings.CutSuffix(req.URL.Path, "/"); err != nil && ok {
 		u := *req.URL
 		u.Path, u.RawPath = short, strings.TrimSuffix(u.RawPath, "/")
 		plain.URL = &u
-		if route, params, err = s.router.FindRoute(plain); err == nil {
-			return route, params
-		}
+		route, _, err = s.router.FindRoute(plain)
 	}
-	return nil, nil
+	if err != nil {
+		return nil
+	}
+	return route
 }
 
-// check checks an answer. If body is nil, as for a stream, only status, headers and content type
-// are checked.
+// check checks an answer. If body is nil, as for a stream, or that of a HEAD, only status, headers
+// and content type are checked.
 func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error {
-	route, params := s.route(req)
+	route := s.route(req)
 	if route == nil {
 		return s.checkUnknown(req, resp, body)
 	}
 	s.note(Seen{Method: req.Method, Path: route.Path, Status: resp.StatusCode})
-	opts := &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, ExcludeResponseBody: body == nil}
-	in := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route, Options: opts},
-		Status:                 resp.StatusCode, Header: resp.Header, Options: opts,
-	}
 	if resp.StatusCode == http.StatusMethodNotAllowed {
 		return fmt.Errorf("the description has the operation, but the server answers that the path has no such method")
 	}
@@ -124,39 +118,51 @@ func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error 
 	if doc == nil {
 		doc = route.Operation.Responses.Default()
 	}
-	if doc != nil && doc.Value != nil {
-		if err := checkContent(doc.Value, resp, body); err != nil {
-			return err
-		}
+	if doc == nil || doc.Value == nil {
+		return fmt.Errorf("status %d is not documented", resp.StatusCode)
 	}
-	if body != nil {
-		in.SetBodyBytes(body)
-		if doc != nil && doc.Value != nil && opaque(doc.Value, resp) {
-			opts.ExcludeResponseBody = true
-		}
+	if req.Method == http.MethodHead {
+		body = nil
 	}
-	return openapi3filter.ValidateResponse(req.Context(), in)
+	return errors.Join(s.checkHeaders(doc.Value, resp.Header), s.checkBody(doc.Value, resp.Header.Get("Content-Type"), body))
 }
 
-// checkContent checks what the library does not: that an answer has a body only if the description
-// says so, and that its content type is documented.
-func checkContent(doc *openapi3.Response, resp *http.Response, body []byte) error {
-	ct := resp.Header.Get("Content-Type")
-	switch {
-	case len(doc.Content) == 0 && len(body) > 0:
-		return fmt.Errorf("a body of %d bytes came, and none is documented", len(body))
-	case len(doc.Content) > 0 && doc.Content.Get(ct) == nil:
-		return fmt.Errorf("content type %q is not documented", ct)
+func (s *Spec) checkHeaders(doc *openapi3.Response, header http.Header) error {
+	for name, ref := range doc.Headers {
+		value := header.Get(name)
+		if value == "" {
+			if ref.Value.Required {
+				return fmt.Errorf("header %s is missing", name)
+			}
+			continue
+		}
+		schema, text := ref.Value.Schema.Value, []byte(value)
+		if !schema.Type.Is(openapi3.TypeInteger) {
+			text, _ = json.Marshal(value) // a string can always be encoded
+		}
+		if err := s.visit(schema, text); err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
 	}
 	return nil
 }
 
-// opaque reports whether a body is text, lines of JSON, or has no schema. The library cannot decode
-// such bodies.
-func opaque(doc *openapi3.Response, resp *http.Response) bool {
-	ct := resp.Header.Get("Content-Type")
-	media := doc.Content.Get(ct)
-	return media == nil || media.Schema == nil || strings.HasPrefix(ct, "text/") || ct == "application/x-ndjson" || strings.HasPrefix(ct, "application/openmetrics-text")
+// checkBody checks that an answer has a body only if the description says so, that its content type
+// is documented, and what JSON holds.
+func (s *Spec) checkBody(doc *openapi3.Response, contentType string, body []byte) error {
+	media := doc.Content.Get(contentType)
+	switch {
+	case len(doc.Content) == 0 && len(body) > 0:
+		return fmt.Errorf("a body of %d bytes came, and none is documented", len(body))
+	case len(doc.Content) > 0 && media == nil:
+		return fmt.Errorf("content type %q is not documented", contentType)
+	case body == nil || media == nil || media.Schema == nil:
+		return nil
+	}
+	if kind, _, _ := mime.ParseMediaType(contentType); kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+		return nil
+	}
+	return s.visit(media.Schema.Value, body)
 }
 
 // checkUnknown checks the answer to a request that the description does not have. It must be a 404,
@@ -191,8 +197,8 @@ func (s *Spec) Schema(name string, data []byte) error {
 	return nil
 }
 
-// visit checks a JSON value against a schema. It caches the compiled schema, since a stream has
-// hundreds of values and the library would compile the schema for each.
+// visit checks a JSON value against a schema. It caches the compiled schema, which the library
+// would compile for each value.
 func (s *Spec) visit(schema *openapi3.Schema, data []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
