@@ -47,6 +47,7 @@ func everyPayload() []webhook.Payload {
 		webhook.Test{EndpointID: "e", Message: "This is a test."},
 		fact(event.FactAdded, "active"), fact(event.FactSuperseded, "superseded"), fact(event.FactWithdrawn, "withdrawn"), fact(event.FactExpired, "expired"),
 		webhook.UserErased{UserID: "anna", Agents: 3, Memories: 12, Records: 4, Aliases: 2, ErasedMS: 1_780_000_300_000},
+		webhook.KVProvider{Provider: "redis", Hook: "on_error", Error: "e", AtMS: 1_780_000_300_000},
 	}
 }
 

@@ -51,6 +51,20 @@ func (UserErased) EventType() int { return event.UserErased }
 
 func (p UserErased) encode(b *builder) { b.fields(p) }
 
+// KVProvider is event 10121: something happened to the server that keeps keys and values in place
+// of the store. It goes to the default project.
+type KVProvider struct {
+	Provider string `json:"provider"` // redis or memcached
+	Hook     string `json:"hook"`     // on_init, on_shutdown, on_error, on_connection_lost or on_connection_restored
+	Error    string `json:"error"`    // of the call that failed, "" for other hooks; holds no secret
+	AtMS     int64  `json:"at_ms"`
+}
+
+// EventType is event.KVProvider.
+func (KVProvider) EventType() int { return event.KVProvider }
+
+func (p KVProvider) encode(b *builder) { b.fields(p) }
+
 // Test is event 10021: a test that was requested to see whether an endpoint can be reached. It goes
 // to that endpoint alone, whatever its filter.
 type Test struct {

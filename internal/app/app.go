@@ -84,6 +84,8 @@ type App struct {
 	calls     *summary.Calls
 	callsDone *aftercall.Worker // has calls summarized
 	backups   *backup.Schedule  // nil for none
+	hookQueue chan webhook.KVProvider
+	wanted    *events
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // for calls to LLMs
@@ -125,8 +127,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	a.logUnsupported()
 	a.ids = &ids{now: a.now}
-	wanted, err := a.wantedEvents(ctx)
-	if err != nil {
+	if a.wanted, err = a.wantedEvents(ctx); err != nil {
 		return nil, err
 	}
 	g := newGuard(c)
@@ -138,7 +139,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.countUsage(ctx)
 	a.newSummaries(reg)
 	a.service = agents.NewService(agents.Config{
-		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
+		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: a.wanted, Observe: observed,
 		Peers:   peersOf(a.store),
 		Ended:   a.ended,
 		Changed: func(project, id string, seconds int) { a.saves.Changed(project, id, seconds) },
@@ -192,7 +193,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.newCallSummaries(reg)
 	a.facts = facts.NewService(facts.Config{
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, Upkeep: a.store, Ledger: a.store, Items: a.store, Callers: a.callers,
-		Now: a.now, NewID: a.ids.next, Events: wanted, Count: observed.fact,
+		Now: a.now, NewID: a.ids.next, Events: a.wanted, Count: observed.fact,
 	})
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
@@ -383,6 +384,7 @@ func (a *App) Run(ctx context.Context) error {
 	run("imports", func() error { return a.knowledge.Run(failed) })
 	if a.provider != nil {
 		run("provider of keys", func() error { return a.provider.Run(behind) })
+		run("hooks", func() error { return a.sendHooks(behind) })
 	}
 	run("checkpoints", func() error { return a.saves.Run(behind) })
 	run("retention", func() error { return a.retention.Run(behind) })
@@ -408,7 +410,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.transport.CloseIdleConnections()
 	a.closeTracing(ctx)
 	if a.provider != nil {
-		err = errors.Join(err, a.provider.Close())
+		err = errors.Join(err, a.closeProvider(ctx))
 	}
 	return errors.Join(err, a.store.Close())
 }

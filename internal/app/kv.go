@@ -18,6 +18,7 @@ import (
 	"github.com/heardlog/heardlog/memory/kv/provider"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/ossa"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // shortTerm is what a memory model says about the server that keeps keys and values.
@@ -80,6 +81,7 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 	if a.models.Default != nil {
 		a.kv.GC = a.models.Default.GC()
 	}
+	a.hookQueue = make(chan webhook.KVProvider, 64)
 	s, external := readShortTerm(a.models.Default)
 	move, err := readMigration(a.models.Default)
 	if err != nil {
@@ -150,29 +152,4 @@ func (a *App) kvConfig(s *shortTerm) (c provider.Config, err error) {
 // allows reports whether the operator's memory model may use an environment variable as a secret.
 func allows(c config.Config, name string) bool {
 	return slices.Contains(strings.Split(c.CredentialRefs, ","), name)
-}
-
-// kvHooks returns hooks that log and count.
-func (a *App) kvHooks(name string, reg prometheus.Registerer) provider.Hooks {
-	events := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "heardlog_kv_provider_events_total", Help: "What happened to the server that keeps keys and values, by event: init, shutdown, error, connection_lost, connection_restored.",
-	}, []string{"event"})
-	note := func(event, text string) func() {
-		return func() {
-			events.WithLabelValues(event).Inc()
-			a.log.Info().Str("provider", name).Str("event", "on_"+event).Msg(text)
-		}
-	}
-	return provider.Hooks{
-		OnInit: note("init", "keys and values: connected"), OnShutdown: note("shutdown", "keys and values: closing the connection"),
-		OnError: func(err error) {
-			events.WithLabelValues("error").Inc()
-			a.log.Warn().Err(err).Str("provider", name).Str("event", "on_error").Msg("keys and values: a call failed")
-		},
-		OnConnectionLost: func(err error) {
-			events.WithLabelValues("connection_lost").Inc()
-			a.log.Error().Err(err).Str("provider", name).Str("event", "on_connection_lost").Msg("keys and values: the connection is lost")
-		},
-		OnConnectionRestored: note("connection_restored", "keys and values: the connection is back"),
-	}
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory/kv/kvtest"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // kvModel writes a memory model whose keys and values are kept by a provider.
@@ -75,6 +77,49 @@ func TestKeysInRedis(t *testing.T) {
 	if got := strings.Join(hooks, " "); !order.MatchString(got) {
 		t.Errorf("the hooks came as %s", got)
 	}
+}
+
+// TestProviderHooks: what happens to a provider is sent to the endpoints of the operator's project
+// that ask for it, and to no others, also what happens as the server stops. It holds no secret.
+func TestProviderHooks(t *testing.T) {
+	t.Parallel()
+	redis := kvtest.StartRedis(t, "--requirepass", os.Getenv("REDIS_PASSWORD"))
+	model := kvModel(t, "redis", `{endpoint: "redis://`+redis.Addr+`", credentials_ref: REDIS_PASSWORD, timeout_seconds: 5, retry_policy: {max_attempts: 1}}`, "")
+	s := start(t, twoTenants, "HEARDLOG_CREDENTIAL_REFS=REDIS_PASSWORD", "HEARDLOG_MEMORY_MODEL="+model)
+	alice, bob := []string{"Authorization", basic("alice", "wonder")}, []string{"Authorization", basic("bob", "builder")}
+	h, other := newHook(t), newHook(t)
+	s.hookTo(h, map[string]any{"events": []string{"kv.provider"}}, alice...)
+	s.hookTo(other, map[string]any{"events": []string{"*"}}, bob...)
+	s = s.again()
+	s.do(http.MethodPut, kvPath("n", "k"), `{"value":1}`, alice...).ok(nil)
+	redis.Kill()
+	for range 3 { // one webhook a minute for them
+		s.get(kvPath("n", "k"), alice...).refused(http.StatusServiceUnavailable, "ServiceUnavailable")
+	}
+	redis.Start(t)
+	for s.get(kvPath("n", "k"), alice...).status == http.StatusServiceUnavailable {
+	}
+	got := map[string]int{}
+	for len(got) < 5 {
+		c := h.next(t)
+		var p webhook.KVProvider
+		if err := json.Unmarshal(c.Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		if c.EventType != eventtype.KVProvider || p.Provider != "redis" || p.AtMS != c.NotifyMS || (p.Error == "") == (p.Hook == "on_error" || p.Hook == "on_connection_lost") {
+			t.Errorf("%s", c.body)
+		}
+		if strings.Contains(string(c.body), os.Getenv("REDIS_PASSWORD")) {
+			t.Errorf("the password is in %s", c.body)
+		}
+		got[p.Hook]++
+	}
+	// The first on_init may be stored after the endpoint.
+	if got["on_error"] != 1 || got["on_connection_lost"] != 1 || got["on_connection_restored"] != 1 || got["on_shutdown"] != 1 {
+		t.Errorf("%v", got)
+	}
+	s.stop()
+	other.quiet(t)
 }
 
 // TestKeysInMemcached: what memcached cannot do is refused by name.

@@ -25,6 +25,7 @@ const (
 	FactWithdrawn    = 10103 // it was not heard after all, or it was undone
 	FactExpired      = 10104 // its time is over
 	UserErased       = 10111 // a caller was erased
+	KVProvider       = 10121 // something happened to the server that keeps keys and values
 )
 
 // Type is an event type.
@@ -53,6 +54,7 @@ var types = []Type{
 	{FactWithdrawn, "memory.fact.withdrawn", false},
 	{FactExpired, "memory.fact.expired", false},
 	{UserErased, "user.erased", false},
+	{KVProvider, "kv.provider", false},
 }
 
 // Types returns every type, by number.

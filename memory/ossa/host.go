@@ -223,7 +223,7 @@ func (h *host) providerInterface() {
 		}
 	}
 	if section(h.given, "provider_interface", "lifecycle_hooks") != nil {
-		h.note("provider_interface.lifecycle_hooks", "is only checked")
+		h.note("provider_interface.lifecycle_hooks", "is only checked: each hook that the schema knows is logged, counted and sent as a webhook")
 	}
 }
 

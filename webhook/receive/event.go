@@ -26,6 +26,7 @@ const (
 	TypeFactWithdrawn    = 10103 // Fact
 	TypeFactExpired      = 10104 // Fact
 	TypeUserErased       = 10111 // UserErased
+	TypeKVProvider       = 10121 // KVProvider
 )
 
 // Event is one event, read. The envelope is Agora's.
@@ -99,6 +100,8 @@ func Decode(body []byte) (Event, error) {
 		e.Data, err = data[Fact](in.Payload)
 	case TypeUserErased:
 		e.Data, err = data[UserErased](in.Payload)
+	case TypeKVProvider:
+		e.Data, err = data[KVProvider](in.Payload)
 	}
 	if err != nil {
 		return Event{}, fmt.Errorf("the payload of event type %d cannot be read: %w", in.EventType, err)

@@ -203,6 +203,14 @@ type UserErased struct {
 	ErasedMS int64  `json:"erased_ms"`
 }
 
+// KVProvider is event 10121: something happened to the server that keeps keys and values.
+type KVProvider struct {
+	Provider string `json:"provider"` // redis or memcached
+	Hook     string `json:"hook"`     // on_init, on_shutdown, on_error, on_connection_lost or on_connection_restored
+	Error    string `json:"error"`    // "" for hooks that are no failure
+	AtMS     int64  `json:"at_ms"`
+}
+
 // Test is event 10021, a test that was requested.
 type Test struct {
 	EndpointID string `json:"endpoint_id"`

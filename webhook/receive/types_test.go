@@ -17,7 +17,7 @@ func TestTypes(t *testing.T) {
 		receive.TypeMessage: event.Message, receive.TypeDeliveryDead: event.DeliveryDead, receive.TypeEndpointDisabled: event.EndpointDisabled,
 		receive.TypeTest: event.Test, receive.TypeFactAdded: event.FactAdded, receive.TypeFactSuperseded: event.FactSuperseded,
 		receive.TypeFactWithdrawn: event.FactWithdrawn, receive.TypeFactExpired: event.FactExpired,
-		receive.TypeUserErased: event.UserErased,
+		receive.TypeUserErased: event.UserErased, receive.TypeKVProvider: event.KVProvider,
 	}
 	if len(same) != len(event.Types()) {
 		t.Errorf("%d types here, %d are sent", len(same), len(event.Types()))
