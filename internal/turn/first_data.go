@@ -19,16 +19,13 @@ const maxHeldBack = 64 << 10
 // maxWhole limits an answer in one piece, in bytes.
 const maxWhole = 32 << 20
 
-// errNoAnswer is a response in one piece that is not an answer.
-var errNoAnswer = fault.New(fault.Upstream, "the LLM answered 200 with something that is not a chat completion")
-
 // noAnswer returns the error for a 200 in one piece that is not an answer: JSON that broke off, or
 // anything else.
 func noAnswer(body []byte) error {
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && !json.Valid(body) {
 		return fault.Wrap(fault.UpstreamTruncated, io.ErrUnexpectedEOF, "the LLM broke off its answer")
 	}
-	return errNoAnswer
+	return fault.New(fault.Upstream, "the LLM answered 200 with something that is not a chat completion")
 }
 
 // errNoWords is a stream that ended without a single chunk.
@@ -117,16 +114,8 @@ func (a *attempt) readWhole() ([]byte, error) {
 	return body, err
 }
 
-// readWhole reads a body of at most maxWhole bytes, at once if its length is known.
+// readWhole reads a body of at most maxWhole bytes.
 func readWhole(res *http.Response) ([]byte, error) {
-	if res.ContentLength > maxWhole {
-		return nil, tooLarge(maxWhole)
-	}
-	if res.ContentLength >= 0 {
-		body := make([]byte, res.ContentLength)
-		_, err := io.ReadFull(res.Body, body)
-		return body, err
-	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxWhole+1))
 	if err == nil && len(body) > maxWhole {
 		return nil, tooLarge(maxWhole)

@@ -30,16 +30,14 @@ func (t *timing) set(h http.Header) {
 	if t.begun.IsZero() {
 		return
 	}
-	var buf [96]byte
-	b := buf[:0]
+	text := "memory;dur=" + ms(t.begun.Sub(t.arrived))
 	if !t.asked.IsZero() {
-		b = append(appendDur(append(b, "proxy;dur="...), t.asked.Sub(t.arrived)), ", "...)
+		text = "proxy;dur=" + ms(t.asked.Sub(t.arrived)) + ", " + text
+		if t.first.Load() > 0 {
+			text += ", upstream_ttfb;dur=" + ms(t.upstream())
+		}
 	}
-	b = appendDur(append(b, "memory;dur="...), t.begun.Sub(t.arrived))
-	if first := t.first.Load(); first > 0 && !t.asked.IsZero() {
-		b = appendDur(append(b, ", upstream_ttfb;dur="...), t.upstream())
-	}
-	h[timingHeader] = []string{string(b)}
+	h[timingHeader] = []string{text}
 }
 
 // upstream returns the time from the request to the first byte. first must be set.
@@ -47,18 +45,17 @@ func (t *timing) upstream() time.Duration {
 	return max(0, time.Duration(t.first.Load())-t.asked.Sub(t.arrived))
 }
 
-// appendDur appends a duration in ms, to the microsecond.
-func appendDur(b []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(b, float64(d.Microseconds())/1000, 'f', -1, 64)
+// ms returns a duration in ms, to the microsecond.
+func ms(d time.Duration) string {
+	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', -1, 64)
 }
 
 // firstMS returns when the first byte arrived, in ms after the call, at least 1, or 0.
 func (t *timing) firstMS() int64 {
-	first := t.first.Load()
-	if first == 0 {
+	if t.first.Load() == 0 {
 		return 0
 	}
-	return max(1, time.Duration(first).Milliseconds())
+	return max(1, time.Duration(t.first.Load()).Milliseconds())
 }
 
 // meter reads a response's body, counts its bytes and notes when the first arrived.
