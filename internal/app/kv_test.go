@@ -141,10 +141,12 @@ func TestKeyBatches(t *testing.T) {
 	s.get(kvPath("n", "small")).refused(http.StatusNotFound, "TaskNotFound")
 	s.do(http.MethodPut, kvPath("n", "more"), `{"value":`+half+`}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "1048576")
 	for body, words := range map[string]string{
-		`{"entries":[]}`: "entries", `{"entries":[{"key":"a","value":1},{"key":"a","value":2}]}`: "twice", `{"entries":[{"key":"","value":1}]}`: "key", `{"entries":[{"key":"a","value":1,"ttl_seconds":0}]}`: "ttl_seconds",
+		`{"entries":[]}`: "entries", `{"entries":[{"key":"a","value":1},{"key":"a","value":2}]}`: "twice", `{"entries":[{"key":"","value":1}]}`: "key", `{"entries":[{"key":"a","value":1},{"key":"","value":1}]}`: "entries[1].key", `{"entries":[{"key":"a","value":1,"ttl_seconds":0}]}`: "ttl_seconds",
 	} {
 		s.post(kvPath("n", "batch", "set"), body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}
+	s.post(kvPath("n", "batch", "set"), `{"entries":[{"key":"a","value":1},{"key":"b"}]}`).refused(http.StatusBadRequest, "MissingRequiredField", "entries[1].value")
+	s.post(kvPath("n", "batch", "get"), `{"keys":["a",""]}`).refused(http.StatusBadRequest, "InvalidFieldValue", "keys[1]")
 	s.post(kvPath("n", "batch", "get"), `{"keys":[]}`).refused(http.StatusBadRequest, "InvalidFieldValue", "keys")
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -148,13 +149,19 @@ func checkTTL(field string, ttl int) error {
 	return nil
 }
 
-func checkKeys(field string, keys []string) error {
+// checkKeys checks the keys of the list field, where each stands in a member of its element, unless
+// that is "". A single key is named key in errors.
+func checkKeys(field, member string, keys []string) error {
 	if len(keys) == 0 || len(keys) > MaxBatch {
 		return fault.At(fault.Invalid, field, "has %d elements, allowed are 1 to %d", len(keys), MaxBatch)
 	}
 	seen := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		if err := validKey("key", key, MaxKey); err != nil {
+	for i, key := range keys {
+		at := "key"
+		if len(keys) > 1 {
+			at = fmt.Sprintf("%s[%d]%s", field, i, member)
+		}
+		if err := validKey(at, key, MaxKey); err != nil {
 			return err
 		}
 		if seen[key] {
@@ -180,19 +187,25 @@ func (s *Service) Set(ctx context.Context, project, name string, values ...Value
 	for i, v := range values {
 		keys[i] = v.Key
 	}
-	if err := checkKeys("entries", keys); err != nil {
+	at := func(i int, field string) string {
+		if len(values) == 1 {
+			return field
+		}
+		return fmt.Sprintf("entries[%d].%s", i, field)
+	}
+	if err := checkKeys("entries", ".key", keys); err != nil {
 		return nil, err
 	}
 	size := int64(0)
-	for _, v := range values {
-		if err := checkTTL("ttl_seconds", v.TTL); err != nil {
+	for i, v := range values {
+		if err := checkTTL(at(i, "ttl_seconds"), v.TTL); err != nil {
 			return nil, err
 		}
 		switch {
 		case len(v.JSON) == 0:
-			return nil, fault.At(fault.Missing, "value", "is missing; any JSON is taken, null too")
+			return nil, fault.At(fault.Missing, at(i, "value"), "is missing; any JSON is taken, null too")
 		case !utf8.Valid(v.JSON) || !json.Valid(v.JSON):
-			return nil, fault.At(fault.Invalid, "value", "is not valid JSON in UTF-8")
+			return nil, fault.At(fault.Invalid, at(i, "value"), "is not valid JSON in UTF-8")
 		}
 		size += int64(len(v.Key) + len(v.JSON))
 	}
@@ -254,7 +267,7 @@ func (s *Service) GetMany(ctx context.Context, project, name string, keys []stri
 }
 
 func (s *Service) get(ctx context.Context, project, name string, keys []string) ([]Entry, place, error) {
-	if err := checkKeys("keys", keys); err != nil {
+	if err := checkKeys("keys", "", keys); err != nil {
 		return nil, place{}, err
 	}
 	p, err := s.open(ctx, project, name)
