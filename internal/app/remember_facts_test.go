@@ -55,8 +55,8 @@ func TestRememberFacts(t *testing.T) {
 	if got := s.context(id, `{}`); !strings.HasPrefix(got.lines()[1], "user: "+block) || !slices.Equal(got.Recalled, []string{known.ID}) {
 		t.Errorf("after a restart: %q %v", got.lines(), got.Recalled)
 	}
-	// A caller that the first chat completion names. A slow machine may not find anything before the
-	// deadline.
+	// A caller that the first chat completion names. On a slow machine nothing may be found before
+	// the deadline.
 	for n := 0; ; n++ {
 		first := len(prompts(llm))
 		for range 2 {

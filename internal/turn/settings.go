@@ -48,8 +48,5 @@ func (r *Runner) settings(a memory.LLMSettings) memory.LLMSettings {
 // limitsOf returns the time limits of a call.
 func limitsOf(l *memory.LLMSettings) llmadapter.Limits {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	return llmadapter.Limits{
-		Connect: ms(l.ConnectTimeoutMS), FirstToken: ms(l.FirstTokenTimeoutMS),
-		Idle: ms(l.IdleTimeoutMS), Total: ms(l.TotalTimeoutMS),
-	}
+	return llmadapter.Limits{Connect: ms(l.ConnectTimeoutMS), FirstToken: ms(l.FirstTokenTimeoutMS), Idle: ms(l.IdleTimeoutMS), Total: ms(l.TotalTimeoutMS)}
 }

@@ -223,7 +223,7 @@ func (h *host) providerInterface() {
 		}
 	}
 	if section(h.given, "provider_interface", "lifecycle_hooks") != nil {
-		h.note("provider_interface.lifecycle_hooks", "is only checked: each hook that the schema knows is logged, counted and sent as a webhook")
+		h.note("provider_interface.lifecycle_hooks", "has no effect: all five hooks are always logged, counted and sent as webhooks")
 	}
 }
 
