@@ -128,9 +128,10 @@ type store interface {
 // Provider is an open provider. Create it with Open, and run Run while it is used. Its methods are
 // safe for concurrent use.
 type Provider struct {
-	cfg   Config
-	store store
-	broke chan struct{} // wakes Run
+	cfg     Config
+	store   store
+	secrets secret.Set    // of the connection
+	broke   chan struct{} // wakes Run
 
 	mu   sync.Mutex // guards lost, and the order of hooks
 	lost bool
@@ -138,7 +139,8 @@ type Provider struct {
 
 var _ kv.Source = (*Provider)(nil)
 
-// Open connects to a provider. Its errors name the field of the document that is wrong.
+// Open connects to a provider. Its errors name the field of the document that is wrong. No error of
+// a provider holds a secret of the connection, even if the server repeats it.
 func Open(ctx context.Context, c Config) (*Provider, error) {
 	if c.PoolSize == 0 {
 		c.PoolSize = 10
@@ -167,7 +169,10 @@ func Open(ctx context.Context, c Config) (*Provider, error) {
 	if !both {
 		user, password = "", user
 	}
-	p := &Provider{cfg: c, broke: make(chan struct{}, 1)}
+	p := &Provider{
+		cfg: c, broke: make(chan struct{}, 1),
+		secrets: secret.NewSet(append(secret.InURL(c.Endpoint), c.Credentials.Reveal(), password)...),
+	}
 	switch c.Provider {
 	case Redis:
 		p.store, err = rediskv.Open(rediskv.Options{Address: c.Endpoint, Username: user, Password: password, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption})
@@ -183,7 +188,7 @@ func Open(ctx context.Context, c Config) (*Provider, error) {
 		err = p.store.Ping(ctx)
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err, "connection.endpoint: the provider "+c.Provider+" does not answer")
+		return nil, fault.Wrap(fault.Unavailable, p.withoutSecrets(err), "connection.endpoint: the provider "+c.Provider+" does not answer")
 	}
 	c.Hooks.OnInit()
 	return p, nil
@@ -226,7 +231,7 @@ func (p *Provider) isLost() bool {
 func (p *Provider) try(ctx context.Context, call func(context.Context) error) error {
 	within, stop := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer stop()
-	err := call(within)
+	err := p.withoutSecrets(call(within))
 	if fault.Is(err, fault.Canceled) && ctx.Err() == nil {
 		err = fault.Wrap(fault.Unavailable, err, "the key-value server did not answer in time")
 	}
@@ -237,6 +242,19 @@ func (p *Provider) try(ctx context.Context, call func(context.Context) error) er
 		p.answered()
 	}
 	return err
+}
+
+// withoutSecrets returns an error with the secrets of the connection removed from its text.
+func (p *Provider) withoutSecrets(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	clean := string(p.secrets.Remove([]byte(text)))
+	if clean == text {
+		return err
+	}
+	return fault.Wrap(fault.CodeOf(err), errors.New(clean), "the key-value server refused the call")
 }
 
 func (p *Provider) failed(err error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/kvtest"
 	"github.com/heardlog/heardlog/memory/kv/provider"
@@ -109,6 +110,28 @@ func TestOpenRefuses(t *testing.T) {
 			p, err := provider.Open(t.Context(), tt.c)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v, %v; want %q", p, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestSecretInError: a server that repeats the password in its refusal does not bring it into an
+// error or a hook.
+func TestSecretInError(t *testing.T) {
+	t.Parallel()
+	const password = "correct-horse"
+	server := kvtest.StartRedis(t, "--rename-command", "HELLO", "HELLO2", "--rename-command", "AUTH", "AUTH2")
+	for name, c := range map[string]provider.Config{
+		"credentials": {Endpoint: server.Addr, Credentials: password},
+		"with a user": {Endpoint: server.Addr, Credentials: "ann:" + password},
+		"in the URL":  {Endpoint: "redis://ann:" + password + "@" + server.Addr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.Provider = provider.Redis
+			_, err := provider.Open(t.Context(), c)
+			if err == nil || strings.Contains(err.Error(), password) || !strings.Contains(err.Error(), secret.Mask) {
+				t.Errorf("%v; want a refusal with %s in it", err, secret.Mask)
 			}
 		})
 	}
