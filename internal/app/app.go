@@ -384,8 +384,8 @@ func (a *App) Run(ctx context.Context) error {
 	run("imports", func() error { return a.knowledge.Run(failed) })
 	if a.provider != nil {
 		run("provider of keys", func() error { return a.provider.Run(behind) })
-		run("hooks", func() error { return a.sendHooks(behind) })
 	}
+	run("hooks", func() error { return a.sendHooks(behind) })
 	run("checkpoints", func() error { return a.saves.Run(behind) })
 	run("retention", func() error { return a.retention.Run(behind) })
 	run("records", func() error {

@@ -54,14 +54,19 @@ func (a *App) kvHooks(name string, reg prometheus.Registerer) provider.Hooks {
 	}
 }
 
-// sendHooks stores the webhooks that hooks have queued, until ctx ends.
+// hookTime bounds storing a webhook, also while the server stops.
+const hookTime = 5 * time.Second
+
+// sendHooks stores the webhooks that hooks have queued, until ctx ends. The one in hand is stored.
 func (a *App) sendHooks(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case e := <-a.hookQueue:
-			a.sendHook(ctx, e)
+			storing, stop := context.WithTimeout(context.WithoutCancel(ctx), hookTime)
+			a.sendHook(storing, e)
+			stop()
 		}
 	}
 }
@@ -84,7 +89,7 @@ func (a *App) sendHook(ctx context.Context, p webhook.KVProvider) {
 // closeProvider closes the provider and stores the webhooks that are left.
 func (a *App) closeProvider(ctx context.Context) error {
 	err := a.provider.Close()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), hookTime)
 	defer stop()
 	for len(a.hookQueue) > 0 {
 		a.sendHook(ctx, <-a.hookQueue)

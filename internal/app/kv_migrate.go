@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
 	"github.com/heardlog/heardlog/memory/model"
@@ -41,7 +42,7 @@ func readMigration(m *model.Model) (out migration, err error) {
 // requests. It does nothing if that was done at an earlier start.
 func (a *App) migrateKV(ctx context.Context, s *shortTerm, move migration, reg prometheus.Registerer) error {
 	m := kv.Migration{
-		Name: fmt.Sprintf("%s to %s at %s", move.Source, move.Target, s.Connection.Endpoint),
+		Name: fmt.Sprintf("%s to %s at %s", move.Source, move.Target, secret.StripURL(s.Connection.Endpoint)),
 		From: a.store, To: a.provider, External: true, Progress: a.store, Batch: move.Batch, Verify: move.Verify, Now: a.now,
 	}
 	if provider.Embedded(move.Target) {

@@ -122,6 +122,32 @@ func TestProviderHooks(t *testing.T) {
 	other.quiet(t)
 }
 
+// TestProviderHooksAtStop: what happened to a provider just before the server stopped is sent after
+// the next start.
+func TestProviderHooksAtStop(t *testing.T) {
+	t.Parallel()
+	const rounds = 8
+	redis := kvtest.StartRedis(t)
+	s := start(t, "HEARDLOG_MEMORY_MODEL="+kvModel(t, "redis", `{endpoint: "redis://`+redis.Addr+`", timeout_seconds: 5, retry_policy: {max_attempts: 1}}`, ""))
+	h := newHook(t)
+	s.hookTo(h, map[string]any{"events": []string{"kv.provider"}})
+	for range rounds {
+		redis.Kill()
+		s.get(kvPath("n", "k")).refused(http.StatusServiceUnavailable, "ServiceUnavailable")
+		s.stop()
+		redis.Start(t)
+		s = start(t, s.env...)
+	}
+	got := map[string]int{}
+	for got["on_error"] < rounds || got["on_connection_lost"] < rounds || got["on_shutdown"] < rounds {
+		var p webhook.KVProvider
+		if err := json.Unmarshal(h.next(t).Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		got[p.Hook]++
+	}
+}
+
 // TestKeysInMemcached: what memcached cannot do is refused by name.
 func TestKeysInMemcached(t *testing.T) {
 	t.Parallel()
