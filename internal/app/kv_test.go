@@ -93,7 +93,7 @@ func TestKeyLists(t *testing.T) {
 		s.do(http.MethodPut, kvPath("n", key), fmt.Sprintf(`{"value":{"name":"Value of %s","kind":%q}}`, key, key[:1])).ok(nil)
 	}
 	for pattern, want := range map[string]string{
-		"": "a* user:1 user:2 user:33 zz", "*": "a* user:1 user:2 user:33 zz", "user:*": "user:1 user:2 user:33", "user:?": "user:1 user:2", "zz": "zz", "?z": "zz", `a\*`: "a*", "*3": "user:33", "b*": "",
+		"": "a* user:1 user:2 user:33 zz", "*": "a* user:1 user:2 user:33 zz", "user:*": "user:1 user:2 user:33", "user:?": "user:1 user:2", "zz": "zz", "?z": "zz", `a\*`: "a*", "*3": "user:33", "b*": "", "[a-u]*[23]": "user:2 user:33", "user:[^1]*": "user:2 user:33",
 	} {
 		var got []string
 		for cursor := ""; ; {
@@ -108,6 +108,7 @@ func TestKeyLists(t *testing.T) {
 			t.Errorf("pattern %q: %s", pattern, d)
 		}
 	}
+	s.get(kvPath("n")+"?pattern=%5Ba").refused(http.StatusBadRequest, "InvalidFieldValue", "pattern")
 	for body, want := range map[string]string{
 		`{"query":"VALUE user:1"}`: "user:1 a* user:2 user:33 zz", `{"query":"zz"}`: "zz", `{"query":"nothing"}`: "", `{"filters":{"kind":"u"},"top_k":2}`: "user:1 user:2", `{"query":"value","filters":{"kind":"a"}}`: "a*",
 	} {

@@ -100,7 +100,7 @@ func rules() map[string]rule {
 		"memory/aftercall":             {[]string{"memory", "memory/record", "internal/fault"}, nil},
 		"memory/remember":              {[]string{"memory", "memory/aftercall", "memory/pattern", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "internal/event", "internal/cache", "internal/fault", "internal/text"}, []string{xtext}},
-		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, []string{"github.com/tidwall/match"}},
+		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, nil},
 		"memory/caller":                {[]string{"memory", "memory/items", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/record":                {[]string{"memory", "internal/fault"}, nil},
 		"memory/knowledge":             {[]string{"memory/recall", "memory/record", "memory/redact", "internal/cache", "internal/fault", "internal/text"}, []string{jsonSchema, xtext}},

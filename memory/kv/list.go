@@ -9,8 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tidwall/match"
-
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -18,17 +16,21 @@ import (
 const listPage = 1000
 
 // List returns up to limit keys after the given one that match a glob pattern, with the sums of the
-// whole namespace, and the key after which the next page begins, "" at the end. In a pattern, *
-// stands for any characters, ? for one, and a backslash before them for themselves; "" matches all.
+// whole namespace, and the key after which the next page begins, "" at the end. A pattern is one as
+// Redis has it; "" matches all.
 func (s *Service) List(ctx context.Context, project, name, pattern, after string, limit int) (page Page, most Limit, next string, err error) {
 	if n := utf8.RuneCountInString(pattern); n > MaxKey || !utf8.ValidString(pattern) {
 		return page, most, "", fault.At(fault.Invalid, "pattern", "has %d characters or is not valid UTF-8; at most %d are allowed", n, MaxKey)
+	}
+	wanted, err := parseGlob(pattern)
+	if err != nil {
+		return page, most, "", err
 	}
 	p, err := s.open(ctx, project, name)
 	if err != nil {
 		return page, most, "", err
 	}
-	prefix := pattern[:max(0, min(len(pattern), indexOr(pattern, `*?\`)))]
+	prefix := prefixOf(pattern)
 	if _, size := utf8.DecodeLastRuneInString(prefix); after < prefix {
 		after = max(after, prefix[:len(prefix)-size]) // all keys with the prefix follow it
 	}
@@ -41,7 +43,7 @@ func (s *Service) List(ctx context.Context, project, name, pattern, after string
 		page.Total, page.Bytes = part.Total, part.Bytes
 		for _, k := range part.Keys {
 			after = k.Key
-			if pattern != "" && !match.Match(k.Key, pattern) {
+			if pattern != "" && !wanted.match(k.Key) {
 				if k.Key > prefix && !strings.HasPrefix(k.Key, prefix) {
 					part.Keys = nil // no later key has the prefix
 					break
@@ -58,14 +60,6 @@ func (s *Service) List(ctx context.Context, project, name, pattern, after string
 			return page, p.limit, "", nil
 		}
 	}
-}
-
-// indexOr returns where one of the characters is first, or the length of s.
-func indexOr(s, chars string) int {
-	if at := strings.IndexAny(s, chars); at >= 0 {
-		return at
-	}
-	return len(s)
 }
 
 // Bounds of a search, which reads a whole namespace.
