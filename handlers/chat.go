@@ -164,7 +164,7 @@ func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request) (string
 		return a.agentByKey(r, key)
 	}
 	if !input.AgentID(id) {
-		return "", fault.New(fault.NotFound, "agent not found")
+		return "", notAnAgent(id)
 	}
 	return id, nil
 }

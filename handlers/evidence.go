@@ -77,7 +77,7 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.Header.Get(agentIDHeader)
 	if id != "" && !input.AgentID(id) {
-		return fault.New(fault.NotFound, "agent not found")
+		return notAnAgent(id)
 	}
 	if id == "" {
 		if id, err = a.agentOfEvent(r, name, body, event); err != nil {

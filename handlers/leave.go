@@ -33,7 +33,7 @@ func (a agentAPI) leave(w http.ResponseWriter, r *http.Request) error {
 		return a.leaveOnce(w, r, agent.ID, key)
 	}
 	if !input.AgentID(id) {
-		return fault.New(fault.NotFound, "agent not found")
+		return notAnAgent(id)
 	}
 	if err := a.memory.Leave(r.Context(), projectOf(r), id, key); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (a agentAPI) leaveCall(w http.ResponseWriter, r *http.Request) error {
 		id = agent.ID
 	}
 	if !input.AgentID(id) {
-		return fault.New(fault.NotFound, "agent not found")
+		return notAnAgent(id)
 	}
 	return a.leaveOnce(w, r, id, key)
 }

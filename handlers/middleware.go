@@ -193,6 +193,11 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
+// notAnAgent is the error for an ID that cannot be one: see input.AgentID.
+func notAnAgent(id string) error {
+	return fault.New(fault.NotFound, "there is no agent %q: an ID has 1 to 128 letters (a-z), digits, dots, - and _", text.Clip(id, 40))
+}
+
 // agentPath refuses a path whose agent ID cannot be one.
 func agentPath(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
@@ -203,7 +208,7 @@ func agentPath(style errorStyle) func(http.Handler) http.Handler {
 					w.WriteHeader(http.StatusNoContent)
 					return
 				}
-				answerError(w, r, style, fault.New(fault.NotFound, "agent not found"))
+				answerError(w, r, style, notAnAgent(id))
 				return
 			}
 			next.ServeHTTP(w, r)

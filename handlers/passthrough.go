@@ -47,7 +47,7 @@ func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 // llmOf returns the LLM settings of an agent of the caller's project.
 func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error) {
 	if !input.AgentID(id) {
-		return memory.LLMSettings{}, fault.New(fault.NotFound, "agent not found")
+		return memory.LLMSettings{}, notAnAgent(id)
 	}
 	agent, err := a.memory.Agent(r.Context(), projectOf(r), id)
 	if err != nil {

@@ -109,7 +109,7 @@ func (a *proxyAPI) continued(r *http.Request, in *responses.Request) (int64, err
 // answerAt returns the message at a place, or fault.NotFound.
 func (a *proxyAPI) answerAt(ctx context.Context, project string, ref responses.Ref) (*memory.Message, error) {
 	if !input.AgentID(ref.Agent) {
-		return nil, fault.New(fault.NotFound, "agent not found")
+		return nil, notAnAgent(ref.Agent)
 	}
 	list, err := a.memory.Messages(ctx, project, ref.Agent, memory.MessageQuery{AfterSeq: ref.Seq - 1, Limit: 1})
 	if err != nil {

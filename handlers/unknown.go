@@ -84,6 +84,9 @@ func adviceFor(path string) string {
 	}
 	first, more, _ := strings.Cut(rest, "/")
 	advice := foreignNames[first]
+	if rest == "embeddings" { // what is below it is our own
+		advice = passAdvice
+	}
 	switch {
 	case strings.Contains(path, "//"):
 		return "the path has two slashes in a row; remove the one at the end of the client's base URL"

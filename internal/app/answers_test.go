@@ -145,7 +145,7 @@ func TestChatRefused(t *testing.T) {
 		s.chat(path, "x", false, append(named, "Content-Encoding", "br")...).failed(400, "bad_request", "Content-Encoding")
 	}
 	s.chat(v1+"/chat/completions", "x", false).failed(400, "missing", "X-Agent-Id")
-	s.chat(v1+"/chat/completions", "x", false, "X-Agent-Id", "a b").failed(404, "not_found", "agent")
+	s.chat(v1+"/chat/completions", "x", false, "X-Agent-Id", "a b").failed(404, "not_found", `"a b": an ID has`)
 	s.chat(v1+"/chat/completions", "x", false, "X-Agent-Id", "new").failed(422, "quota", "1")
 	s.chat(agent("unknown", "/chat/completions"), "x", false).failed(404, "not_found", "agent")
 	s.get(agent("a%20b", "/models")).failed(404, "not_found", "agent")

@@ -194,6 +194,7 @@ func TestPassThroughRefused(t *testing.T) {
 	if got := s.plain().do(http.MethodPatch, v1+"/files", `{}`); got.status != http.StatusNotImplemented {
 		t.Errorf("PATCH: %d", got.status)
 	}
+	start(t).post(v1+"/embeddings", `{}`).failed(404, "not_found", "HEARDLOG_PASSTHROUGH=/v1/embeddings")
 	slow := start(t, "HEARDLOG_RATE_LIMIT=1")
 	for range 20 {
 		if got := slow.post(v1+"/embeddings", `{}`); got.status == http.StatusTooManyRequests {
