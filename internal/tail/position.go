@@ -64,7 +64,7 @@ func parsePosition(id string) (position, error) {
 		n[i], ok = int64(v), err == nil && parts[i][0] != '+' //nolint:gosec // 63 bits
 	}
 	if !ok || n[2] > maxOrder || len(parts) == 3 && n[0] == 0 {
-		return position{}, fault.At(fault.Invalid, "Last-Event-ID", "must be an id of this stream, not %q", text.Clip(id, 60))
+		return position{}, fault.At(fault.Invalid, "Last-Event-ID or after", "must be an id of this stream, not %q", text.Clip(id, 60))
 	}
 	if len(parts) == 1 {
 		return endOf(n[0]), nil
