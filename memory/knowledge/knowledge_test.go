@@ -372,14 +372,14 @@ func TestImport(t *testing.T) {
 	if err != nil || string(e.Data) != `{"price":3}` || e.Source.FromLine != 1 {
 		t.Errorf("%v %+v", err, e)
 	}
-	m := b.importDocument("t.csv", knowledge.CSV, "id,content,tags,price\ny,\"two\nlines\",\"a, b\",4\nz,too few\nw,x,,5\n")
+	m := b.importDocument("t.csv", knowledge.CSV, "id,content,tags,price\ny,\"two\nlines\",\"a, b\",4\nz,too few\nw,x,,5\n,no ID,,6\n")
 	if m.Failed != 1 || len(m.Faults) != 1 || m.Faults[0].Line != 4 || !strings.Contains(m.Faults[0].Detail, "2 fields") {
 		t.Errorf("%+v", m)
 	}
 	if e, _, err := b.Get(t.Context(), project, base, "y"); err != nil || string(e.Data) != `{"price":"4"}` || !slices.Equal(e.Tags, []string{"a", "b"}) || e.Content != "two\nlines" {
 		t.Errorf("%v %+v", err, e)
 	}
-	if d := cmp.Diff([]string{"7", "g.md#1", "r.jsonl#4", "w", "x", "y"}, b.ids()); d != "" {
+	if d := cmp.Diff([]string{"7", "g.md#1", "r.jsonl#4", "t.csv#6", "w", "x", "y"}, b.ids()); d != "" {
 		t.Error(d)
 	}
 	if list, err := b.Imports(t.Context(), project, base); err != nil || len(list) != 4 || list[0].Document != "t.csv" {

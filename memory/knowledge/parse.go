@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -316,7 +317,7 @@ func rows(document, content string) (out []draft, err error) {
 		for i, value := range values {
 			switch columns[i] {
 			case "id":
-				d.ID = value
+				d.ID = cmp.Or(value, d.ID)
 			case "content":
 				d.Content = value
 			case "tags":
