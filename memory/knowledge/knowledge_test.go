@@ -446,7 +446,7 @@ func TestImportFails(t *testing.T) {
 		t.Errorf("an eleventh: %v", err)
 	}
 	b.run()
-	if m := b.wait(last.ID); m.State != knowledge.Failed || !strings.Contains(m.Detail, "at most 1 are allowed") {
+	if m := b.wait(last.ID); m.State != knowledge.Failed || m.Done != 0 || !strings.Contains(m.Detail, "at most 1 are allowed") {
 		t.Errorf("%+v", m)
 	}
 }

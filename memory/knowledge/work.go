@@ -99,8 +99,11 @@ func (w *work) store(ctx context.Context, b *Base, schema *jsonschema.Schema, dr
 		seen[d.ID] = true
 		entries = append(entries, d.Entry)
 	}
+	if err := flush(); err != nil {
+		return err
+	}
 	w.m.Done += len(drafts)
-	return flush()
+	return nil
 }
 
 // storePiece stores entries of different IDs, as many at once as a change may have.
