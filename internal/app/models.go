@@ -48,7 +48,7 @@ func hostOf(c config.Config) ossa.Host {
 		store = "postgres"
 	}
 	const day = 24 * time.Hour
-	return ossa.Host{Store: store, RetentionDays: int64((c.Retention + day - 1) / day), EmbeddingModel: c.Embeddings.Model, NoSummaries: c.Summaries == 0}
+	return ossa.Host{Store: store, RetentionDays: int64((c.Retention + day - 1) / day), EmbeddingModel: c.Embeddings.Model, MaxWorkingMB: int64(c.WorkingMB), NoSummaries: c.Summaries == 0}
 }
 
 // defaultModel reads the server's own model, nil if there is none. The operator wrote it, so its

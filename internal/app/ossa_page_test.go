@@ -80,6 +80,10 @@ func ossaCases() map[string]ossaCase {
 			}
 			p.s.do("PUT", working(p.id, "d"), big).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded")
 		},
+		"short_term: working_memory.max_size_mb above HEARDLOG_MAX_WORKING_MB": func(p *ossaPage) {
+			p.listed(`short_term: {working_memory: {max_size_mb: 65}}`, "short_term.working_memory.max_size_mb")
+			p.runs(`short_term: {working_memory: {max_size_mb: 64}}`)
+		},
 		"short_term: working_memory.namespaced: false": func(p *ossaPage) {
 			p.listed(`short_term: {working_memory: {namespaced: false}}`, "short_term.working_memory.namespaced")
 		},

@@ -18,6 +18,8 @@ type Host struct {
 	Uploads bool
 	// EmbeddingModel is the model of the server's embeddings, "" for none.
 	EmbeddingModel string
+	// MaxWorkingMB bounds every working memory, in megabytes; 0 = no bound.
+	MaxWorkingMB int64
 	// NoSummaries is set if the server makes no summaries.
 	NoSummaries bool
 }
@@ -96,8 +98,13 @@ func (h *host) shortTerm() {
 	if connects && p == "memcached" {
 		h.lacks("list", "search")
 	}
-	if section(h.effective, "short_term", "working_memory")["namespaced"] == false {
+	working := section(h.effective, "short_term", "working_memory")
+	if working["namespaced"] == false {
 		h.note("short_term.working_memory.namespaced", "each agent has its own working memory")
+	}
+	_, written := section(h.given, "short_term", "working_memory")["max_size_mb"]
+	if mb, _ := working["max_size_mb"].(int64); written && isOn(working) && h.MaxWorkingMB > 0 && mb > h.MaxWorkingMB {
+		h.note("short_term.working_memory.max_size_mb", "%d is more than the %d megabytes that a working memory may have here: HEARDLOG_MAX_WORKING_MB", mb, h.MaxWorkingMB)
 	}
 }
 
