@@ -254,6 +254,8 @@ func TestKeysOfAgents(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s.do("DELETE", v1+"/kv/%20", "").refused(http.StatusBadRequest, "InvalidFieldValue", "namespace")
+	s.get(kvPath(strings.Repeat("n", 128))).ok(nil)
+	s.get(kvPath(strings.Repeat("n", 129))).refused(http.StatusBadRequest, "InvalidFieldValue", "namespace")
 	s.post(agent(id, "/leave"), nil).ok(nil)
 	s.do(http.MethodPut, kvPath(ns, "k"), `{"value":1}`).refused(http.StatusGone, "TaskNotFound")
 	s.post(kvPath(ns, "k", "increment"), `{}`).refused(http.StatusGone, "TaskNotFound")

@@ -97,14 +97,14 @@ func (p *place) check(ttl int) error {
 // open returns where a namespace is. It fails with fault.NotFound if it is the working memory of an
 // agent that the project does not have, and with fault.Conflict if that is switched off.
 func (s *Service) open(ctx context.Context, project, name string) (place, error) {
-	if err := validKey("namespace", name, MaxName+len(AgentPrefix)); err != nil {
+	id, ok := strings.CutPrefix(name, AgentPrefix)
+	if err := validKey("namespace", name, MaxName+len(name)-len(id)); err != nil {
 		return place{}, err
 	}
 	mb := DefaultMB
 	if s.MaxMB > 0 {
 		mb = s.MaxMB
 	}
-	id, ok := strings.CutPrefix(name, AgentPrefix)
 	if !ok {
 		return place{Space{Project: project, Name: name}, Limit{Keys: MaxKeys, Bytes: int64(mb) << 20}, NoEnd, nil, s.GC}, nil
 	}
