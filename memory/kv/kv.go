@@ -125,7 +125,7 @@ type Store interface {
 	// DeleteKey deletes an entry and reports whether there was one.
 	DeleteKey(ctx context.Context, s Space, key string, nowMS int64) (bool, error)
 	// ListKeys returns the first limit keys after the given one ("" = from the beginning) by code
-	// point. In a project's space, Page.Total may count expired entries until SweepKeys.
+	// point.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
 	// KeySpaces returns the names of a project's namespaces that hold keys, expired ones too, by
 	// name. Working memories are not among them. A store that cannot list fails with

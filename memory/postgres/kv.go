@@ -270,7 +270,8 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 		page = kv.Page{}
 		var err error
 		if at.no == 0 {
-			err = tx.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint, coalesce(sum(size), 0)::bigint FROM kv_count WHERE project = $1`, at.project).Scan(&page.Total, &page.Bytes)
+			err = tx.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint, coalesce(sum(size), 0)::bigint FROM (SELECT n, size FROM kv_count WHERE project = $1
+				UNION ALL SELECT -count(*), -coalesce(sum(size), 0) FROM kv WHERE agent_no = 0 AND project = $1 AND expires_ms <= $2) counted`, at.project, nowMS).Scan(&page.Total, &page.Bytes)
 		} else {
 			err = tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1 AND expires_ms > $2", at.no, nowMS).Scan(&page.Total, &page.Bytes)
 		}

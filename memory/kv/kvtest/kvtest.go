@@ -326,7 +326,7 @@ func testList(t *testing.T, ctx context.Context, s kv.Store) {
 		t.Error(d)
 	}
 	page, err := s.ListKeys(ctx, space, "", 2, start+1000)
-	if err != nil || len(page.Keys) != 2 || page.Keys[1].Key != "a" {
+	if err != nil || len(page.Keys) != 2 || page.Keys[1].Key != "a" || page.Total != len(keys)-1 || page.Bytes != 37 {
 		t.Errorf("%+v, %v", page, err)
 	}
 	names, err := s.KeySpaces(ctx, "p")
