@@ -88,7 +88,7 @@ func (h *host) wants(path string) bool {
 func (h *host) shortTerm() {
 	p, connection := h.text("short_term.provider"), section(h.given, "short_term", "connection")
 	external := p == "redis" || p == "memcached"
-	connects := h.Connects && connection["endpoint"] != nil && (external || h.wants("lifecycle.migration"))
+	connects := h.Connects && h.text("short_term.connection.endpoint") != "" && (external || h.wants("lifecycle.migration"))
 	if external && !connects && h.KV != p {
 		h.note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
 	}
@@ -294,7 +294,7 @@ func (h *host) migration() {
 		h.refuse(path+".source_provider", "memcached cannot list its keys, so that they cannot be moved")
 	case external(target) && provider != target || own(target) && external(provider):
 		h.refuse(path+".target_provider", "%s is not short_term.provider, which keeps keys and values after the migration", target)
-	case !isOn(section(h.effective, "short_term")) || section(h.given, "short_term", "connection")["endpoint"] == nil:
+	case !isOn(section(h.effective, "short_term")) || h.text("short_term.connection.endpoint") == "":
 		h.refuse(path, "needs short_term.connection.endpoint, the address of the other server")
 	}
 }

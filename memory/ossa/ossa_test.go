@@ -491,6 +491,27 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// TestNoEndpoint: a provider that no endpoint names is not used, and the report says so.
+func TestNoEndpoint(t *testing.T) {
+	t.Parallel()
+	for endpoint, want := range map[string]string{"": "short_term.provider short_term.connection", "redis:6379": "", "${REDIS}": ""} {
+		r := validate(t, ossa.Document{
+			Part: "short_term", JSON: []byte(`{"provider":"redis","connection":{"endpoint":"` + endpoint + `"}}`),
+			Host: ossa.Host{Store: "sqlite", Connects: true},
+		})
+		if got := paths(r.NotSupported); got != want {
+			t.Errorf("%q: not supported at %q, want %q", endpoint, got, want)
+		}
+	}
+	r := validate(t, ossa.Document{
+		Part: "model", JSON: []byte(`{"short_term":{"connection":{"endpoint":""}},"lifecycle":{"migration":{"enabled":true,"source_provider":"redis","target_provider":"in_memory"}}}`),
+		Host: ossa.Host{Store: "sqlite", Connects: true},
+	})
+	if got := paths(r.Refused); got != "lifecycle.migration" {
+		t.Errorf("refused at %q", got)
+	}
+}
+
 // FuzzValidate: no document brings it down, and what it calls valid has a policy that can be
 // followed.
 func FuzzValidate(f *testing.F) {
