@@ -20,6 +20,8 @@ func checkBlocks(field string, content json.RawMessage) error {
 	for i, part := range list {
 		at := field + "[" + strconv.Itoa(i) + "]"
 		switch kind := stringOf(part["type"]); kind {
+		case "":
+			return fault.At(fault.Invalid, at+".type", "must be a string, such as text or image_url")
 		case "text":
 			var s string
 			if raw, ok := part[kind]; !ok || json.Unmarshal(raw, &s) != nil {

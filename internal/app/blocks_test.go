@@ -27,6 +27,10 @@ func TestVendorsBlocks(t *testing.T) {
 			t.Errorf("the ledger has %s", parts)
 		}
 		s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`).failed(http.StatusBadRequest, "invalid", "messages[0].content[0].image_url")
+		for _, part := range []string{`{}`, `{"type":""}`, `{"type":1,"text":"a"}`, `{"text":"a"}`} {
+			s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":[`+part+`]}]}`).failed(http.StatusBadRequest, "invalid", "messages[0].content[0].type")
+			s.post(agent(id, "/messages"), `{"role":"user","content":[`+part+`]}`).refused(http.StatusBadRequest, "InvalidFieldValue", "content[0].type: must be a string")
+		}
 	}
 }
 
