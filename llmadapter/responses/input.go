@@ -168,8 +168,8 @@ func (r *Request) messages(stored map[string]jsontext.Value) ([]chatMessage, err
 // part is a part of an item's content.
 type part struct {
 	Type       string         `json:"type"`
-	Text       string         `json:"text"`
-	Refusal    string         `json:"refusal"`
+	Text       *string        `json:"text"`
+	Refusal    *string        `json:"refusal"`
 	ImageURL   string         `json:"image_url"`
 	Detail     string         `json:"detail"`
 	InputAudio jsontext.Value `json:"input_audio"`
@@ -198,13 +198,16 @@ func content(field string, v jsontext.Value, onlyText bool) (jsontext.Value, err
 			return nil, err
 		}
 		switch p.Type {
-		case "input_text", "output_text", "text":
-			texts = append(texts, p.Text)
-			out = append(out, map[string]string{"type": "text", "text": p.Text})
-			continue
-		case "refusal":
-			texts = append(texts, p.Refusal)
-			out = append(out, map[string]string{"type": "text", "text": p.Refusal})
+		case "input_text", "output_text", "text", "refusal":
+			name, words := "text", p.Text
+			if p.Type == "refusal" {
+				name, words = "refusal", p.Refusal
+			}
+			if words == nil {
+				return nil, fault.At(fault.Missing, at+"."+name, "is required in a part of type %s", p.Type)
+			}
+			texts = append(texts, *words)
+			out = append(out, map[string]string{"type": "text", "text": *words})
 			continue
 		case "input_image":
 			if p.ImageURL == "" {

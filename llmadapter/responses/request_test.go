@@ -108,6 +108,8 @@ func TestRefused(t *testing.T) {
 		`{"input":[{"role":"user"}]}`: "input[0].content: is required",
 		`{"input":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]}`:         `input[0].content[0].type: "input_file" is not supported`,
 		`{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`:        "input[0].content[0].image_url: is required; files of OpenAI",
+		`{"input":[{"role":"user","content":[{"type":"input_text"}]}]}`:                       "input[0].content[0].text: is required in a part of type input_text",
+		`{"input":[{"role":"assistant","content":[{"type":"refusal","refusal":null}]}]}`:      "input[0].content[0].refusal: is required in a part of type refusal",
 		`{"input":[{"role":"assistant","content":[{"type":"input_image","image_url":"u"}]}]}`: `input[0].content[0].type: "input_image" is not supported here`,
 		`{"input":[{"type":"web_search_call","id":"ws_1"}]}`:                                  `input[0].type: "web_search_call" is not supported`,
 		`{"input":[{"type":"function_call_output","output":"x"}]}`:                            "input[0].call_id: is required",
