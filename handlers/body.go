@@ -130,7 +130,7 @@ func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64)
 	if r.ContentLength > limit {
 		// It is not read, so Expect: 100-continue gets no 100, and the connection cannot go on.
 		w.Header().Set("Connection", "close")
-		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
+		return nil, tooLarge(limit)
 	}
 	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if r.ContentLength != 0 && err == nil {
@@ -139,11 +139,17 @@ func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64)
 	}
 	if err != nil {
 		if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", tooBig.Limit)
+			return nil, tooLarge(tooBig.Limit)
 		}
 		return nil, fault.Wrap(fault.BadRequest, err, "the body could not be read")
 	}
 	return body, nil
+}
+
+// tooLarge returns the error for a body above the limit. Calls with a limit of their own also take
+// what the setting allows, if that is more.
+func tooLarge(limit int64) error {
+	return fault.New(fault.TooLarge, "the body is larger than %d bytes, the limit of this call; a higher HEARDLOG_MAX_BODY raises it", limit)
 }
 
 // readAll is io.ReadAll for a body of the given length, below 0 if it is unknown. Memory is

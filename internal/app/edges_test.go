@@ -173,7 +173,7 @@ func TestStatedTooLarge(t *testing.T) {
 		if _, err := io.WriteString(c, "POST /v1/agents/"+id+"/messages HTTP/1.1\r\nHost: localhost\r\n"+expect+"Content-Length: 1025\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if res, body := c.answer(); res.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(body, "1024 bytes") {
+		if res, body := c.answer(); res.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(body, "1024 bytes") || !strings.Contains(body, "HEARDLOG_MAX_BODY") {
 			t.Errorf("%q: %d %q", expect, res.StatusCode, body)
 		}
 	}
