@@ -60,6 +60,7 @@ func TestAgoraTokens(t *testing.T) {
 	// Without a certificate the answer names the setting. A certificate alone closes a server.
 	none := start(t, twoTenants)
 	none.get(app+"/agents", header("convoai")...).refused(http.StatusUnauthorized, "InvalidPermission", "HEARDLOG_AGORA_CERTIFICATES")
+	none.get(app+"/agents", "Authorization", "agora token=007x").refused(http.StatusUnauthorized, "InvalidPermission", "HEARDLOG_AGORA_CERTIFICATES")
 	alone := start(t, "HEARDLOG_AGORA_CERTIFICATES="+f.AppID+"="+f.Certificate)
 	alone.get(app+"/agents").refused(http.StatusUnauthorized, "InvalidPermission", "Missing")
 	alone.get(app+"/agents", header("convoai")...).ok(nil)
