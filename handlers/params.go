@@ -97,10 +97,38 @@ var queryParams = map[string][]string{
 	"GET /v1/patterns":                         {"type"},
 }
 
+// agoraListParams are the parameters of the list of agents on Agora's paths. The other calls there
+// have those of /v1.
+var agoraListParams = []string{"channel", "name", "from_time", "to_time", "state", "limit", "cursor"}
+
+// noteParams lists the parameters that a call on Agora's paths does not have in strayHeader.
+func noteParams(w http.ResponseWriter, r *http.Request) {
+	_, path, ok := strings.Cut(chi.RouteContext(r.Context()).RoutePattern(), "/projects/{appid}")
+	if !ok {
+		return
+	}
+	names := queryParams[r.Method+" /v1"+path]
+	if path == "/agents" {
+		names = agoraListParams
+	}
+	var ignored []string
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+		if !slices.Contains(names, name) {
+			ignored = append(ignored, text.Clip(name, 80))
+		}
+	}
+	if len(ignored) > 0 {
+		w.Header().Set(strayHeader, headerText(strings.Join(ignored, ", ")))
+	}
+}
+
 // checkParams refuses repeated parameters and those that a call under /v1 does not have. A typo
-// must not become a filter that lets everything through.
+// must not become a filter that lets everything through. Agora's paths only report them.
 func checkParams(next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if r.URL.RawQuery != "" && !ownPath(r) {
+			noteParams(w, r)
+		}
 		if r.URL.RawQuery != "" && ownPath(r) {
 			names := queryParams[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
 			v := r.URL.Query()

@@ -45,7 +45,21 @@ func TestUnknownParameters(t *testing.T) {
 		t.Errorf("only %d calls were tried", n)
 	}
 	s.get(v1+"/agents?limit=1&limit=2").refused(http.StatusBadRequest, "InvalidFieldValue", "limit: is given 2 times")
-	s.get(agora + "/agents?limt=1").ok(nil) // Agora ignores what it does not know
+	// Agora ignores what it does not know, and so do its paths here. A header names it.
+	id := s.join("n", nil)
+	for path, want := range map[string]string{
+		"/agents?limt=1&cursor=&channel=c&name=n&from_time=0&to_time=0&state=2&a%20%0a=b": "a ?, limt",
+		"/agents?limit=1": "",
+		"/agents/" + id + "/history?limit=1&confidence=true&since=1h": "since",
+		"/agents/" + id + "/turns?page_index=1&page_size=20&page=2":   "page",
+		"/agents/" + id + "?x": "x",
+	} {
+		for _, base := range []string{agora, "/cn" + agora} {
+			if h := s.get(base + path).ok(nil).header.Get("X-Heardlog-Ignored"); h != want {
+				t.Errorf("%s%s: X-Heardlog-Ignored %q, want %q", base, path, h, want)
+			}
+		}
+	}
 }
 
 // TestUnknownFields: under /v1 a field that a call does not have is refused with the name that it
