@@ -109,16 +109,6 @@ func checkStrays(w http.ResponseWriter, r *http.Request, body []byte, v any, ago
 	return nil
 }
 
-// checkCase refuses members of a JSON value whose names differ only in case from those of t.
-func checkCase(raw []byte, t reflect.Type, path string) error {
-	for _, s := range straysOf(raw, t, path) {
-		if s.isCase() {
-			return s.err()
-		}
-	}
-	return nil
-}
-
 // headerText returns a text as a header can hold it.
 func headerText(s string) string {
 	return strings.Map(func(c rune) rune {

@@ -71,8 +71,8 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	if string(raw) == "null" {
 		return v, nil
 	}
-	if err := checkCase(raw, reflect.TypeFor[T](), name); err != nil {
-		return v, err
+	if strays := straysOf(raw, reflect.TypeFor[T](), name); len(strays) > 0 {
+		return v, strays[0].err()
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()

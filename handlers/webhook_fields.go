@@ -37,6 +37,12 @@ func setEndpoint(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 	return nil
 }
 
+// endpointFields are the fields of an endpoint that a client can set.
+var endpointFields = []string{
+	"agora_signatures", "auth", "client_cert", "description", "disabled", "events", "headers", "max_age", "max_body_bytes", "max_in_flight", "payload",
+	"rate_limit", "retry_schedule", "secrets", "timeout", "url",
+}
+
 func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error) {
 	switch name {
 	case "url":
@@ -72,7 +78,7 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	case "secret", "secrets":
 		return fault.At(fault.Invalid, name, "can only be set when the endpoint is created; later, POST …/secrets adds one and DELETE …/secrets/{secret_id} ends one")
 	default:
-		return fault.At(fault.Invalid, text.Clip(name, 80), "is not a field of this call")
+		return stray{text.Clip(name, 80), name, nearest(name, endpointFields), endpointFields}.err()
 	}
 	return err
 }

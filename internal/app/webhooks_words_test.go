@@ -14,6 +14,11 @@ func TestHookWords(t *testing.T) {
 	h := newHook(t)
 	for body, want := range map[string][2]string{
 		`{"url":"URL","secrets":[{},{"foo":1}]}`:           {"secrets[1].foo", "is not a field"},
+		`{"url":"URL","secrets":[{"secrt":"x"}]}`:          {"secrets[0].secrt", `did you mean "secret"?`},
+		`{"url":"URL","evnts":[]}`:                         {"evnts", `did you mean "events"?`},
+		`{"url":"URL","Events":[]}`:                        {"Events", `must be written "events"`},
+		`{"url":"URL","retries":1}`:                        {"retries", "known here are: agora_signatures, auth, "},
+		`{"url":"URL","auth":{"usrname":"a"}}`:             {"auth.usrname", `did you mean "username"?`},
 		`{"url":"URL","secrets":[{"secret":7}]}`:           {"secrets[0].secret", "a string, not"},
 		`{"url":"URL","secrets":[{"expires_at":"x"}]}`:     {"secrets[0].expires_at", "must be a time"},
 		`{"url":"URL","secrets":{}}`:                       {"secrets", "an array, not"},
@@ -29,6 +34,7 @@ func TestHookWords(t *testing.T) {
 	}
 	for body, want := range map[string][2]string{
 		`{"filter":{"foo":1}}`:                     {"filter.foo", "is not a field"},
+		`{"filter":{"agents":"a"}}`:                {"filter.agents", `did you mean "agent"?`},
 		`{"filter":{"endpoint":""}}`:               {"filter.endpoint", "is empty"},
 		`{"filter":{"agent":""}}`:                  {"filter.agent", "is empty"},
 		`{"filter":{"message":""}}`:                {"filter.message", "is empty"},
