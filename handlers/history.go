@@ -44,6 +44,9 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	case r.URL.Query().Get("limit") == "all":
 		head, msgs, next, err = a.wholeHistory(r, project, id)
 	default:
+		if r.URL.Query().Get("cursor") != "" && ownPath(r) {
+			return fault.At(fault.Invalid, "cursor", "needs limit=all; other limits return the newest messages")
+		}
 		var n int
 		if n, err = intParam(r.URL.Query(), "limit", 0, 1, historyPage); err != nil {
 			return fault.At(fault.Invalid, "limit", "must be all or a whole number from 1 to %d, not %q", historyPage, text.Clip(r.URL.Query().Get("limit"), 40))

@@ -381,6 +381,10 @@ func TestHistoryWindow(t *testing.T) {
 	if got := count(plain, ""); got != 32 {
 		t.Errorf("without max_history: %d messages, want 32", got)
 	}
+	for _, alone := range []string{"cursor=1", "limit=7&cursor=abc"} { // it would always be the last page
+		s.get(agent(id, "/history?", alone)).refused(http.StatusBadRequest, "InvalidFieldValue", "cursor: needs limit=all")
+		s.get(agora + "/agents/" + id + "/history?" + alone).ok(nil)
+	}
 	for _, bad := range []string{"limit=1025", "limit=ALL", "limit=-1", "limit=1.5"} {
 		s.get(agent(id, "/history?", bad)).refused(http.StatusBadRequest, "InvalidFieldValue", "limit")
 	}
