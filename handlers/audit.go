@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -58,6 +59,9 @@ func (a auditAPI) record(r *http.Request, what string, status int) {
 	}
 }
 
+// actCursor matches the cursors of access.Audit.
+var actCursor = regexp.MustCompile(`^[0-9]{19}-[0-9a-f]{16}$`)
+
 // list returns a page of acts, newest first.
 func (a auditAPI) list(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
@@ -66,8 +70,8 @@ func (a auditAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	cursor := q.Get("cursor")
-	if len(cursor) > 64 || text.ValidName("cursor", cursor, 64) != nil && cursor != "" {
-		return fault.At(fault.Invalid, "cursor", "must be next_cursor of a page of this list")
+	if cursor != "" && !actCursor.MatchString(cursor) {
+		return fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
 	}
 	acts, next, err := a.audit.List(r.Context(), projectOf(r), cursor, limit)
 	if err != nil {

@@ -231,6 +231,7 @@ func TestAudit(t *testing.T) {
 	}
 	s.get(v1+"/audit?limit=101", alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "limit")
 	s.get(v1+"/audit?cursor=%00", alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "cursor")
+	s.get(v1+"/audit?cursor=zz", alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "cursor: is not a cursor of this list")
 	s.get(v1+"/audit?page=2", alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "page")
 	s.get(v1+"/audit").refused(http.StatusUnauthorized, "InvalidPermission")
 	limited := start(t, "HEARDLOG_RATE_LIMIT=1")
