@@ -207,6 +207,12 @@ func TestAutoJoin(t *testing.T) {
 	// Without the setting, agents start by themselves on an open server.
 	open := start(t, "HEARDLOG_LLM_URL="+base)
 	open.chat(v1+"/chat/completions", "Hello", false, "X-Agent-Id", "bot-7").ok(nil)
+	// Clients list the models before their first question. That starts no agent.
+	s.get(v1+"/models", "X-Agent-Id", "bot-8").ok(nil)
+	s.get(v1+"/models", "X-Agent-Id", "bot 8").failed(http.StatusNotFound, "not_found", `no agent "bot 8"`)
+	s.get(agent("bot-8", "/models")).failed(http.StatusNotFound, "not_found", `no agent "bot-8"`)
+	s.get(agent("bot-8")).refused(http.StatusNotFound, "NotFound")
+
 	off := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=false")
 	off.chat(v1+"/chat/completions", "Hello", false, "X-Agent-Id", "bot-7").failed(http.StatusNotFound, "not_found", "HEARDLOG_AUTO_JOIN=true")
 	closed := start(t, "HEARDLOG_LLM_URL="+base, twoTenants)
