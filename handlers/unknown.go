@@ -39,13 +39,14 @@ const chatAdvice = "use chat completions or the Responses API: client.chat.compl
 
 // foreignNames are the first names of OpenAI's paths that are not served here.
 var foreignNames = map[string]string{
-	"responses":   "the paths are /responses and /responses/{id}",
-	"completions": "text completions are not served; " + chatAdvice,
-	"assistants":  "the Assistants API is not served; " + chatAdvice,
-	"threads":     "the Assistants API is not served; " + chatAdvice,
-	"chat":        "the path is /chat/completions",
-	"models":      "the path is /models or /models/{id}; a slash in the ID is written %2F",
-	"audio":       passAdvice, "images": passAdvice, "videos": passAdvice, "moderations": passAdvice, "files": passAdvice,
+	"conversations": "OpenAI's conversations are not served: name the agent, which is the conversation, or continue it with previous_response_id",
+	"responses":     "the paths are /responses and /responses/{id}",
+	"completions":   "text completions are not served; " + chatAdvice,
+	"assistants":    "the Assistants API is not served; " + chatAdvice,
+	"threads":       "the Assistants API is not served; " + chatAdvice,
+	"chat":          "the path is /chat/completions",
+	"models":        "the path is /models or /models/{id}; a slash in the ID is written %2F",
+	"audio":         passAdvice, "images": passAdvice, "videos": passAdvice, "moderations": passAdvice, "files": passAdvice,
 	"uploads": passAdvice, "batches": passAdvice, "fine_tuning": passAdvice, "vector_stores": passAdvice, "realtime": passAdvice,
 	"rerank": passAdvice, "edits": passAdvice, "engines": passAdvice, "evals": passAdvice, "containers": passAdvice,
 }
@@ -53,9 +54,10 @@ var foreignNames = map[string]string{
 // passAdvice is for paths that the server may send on. A % stands for the path.
 const passAdvice = "it is not served here; HEARDLOG_PASSTHROUGH=% sends it on to the upstream"
 
-// openAIBase cuts the base off a path that OpenAI's clients use: /v1, or that of an agent.
+// openAIBase cuts the base off a path that OpenAI's clients use: /v1, or that of an agent. A base
+// URL may have a slash too many.
 func openAIBase(path string) (rest string, agent, ok bool) {
-	rest, ok = strings.CutPrefix(path, passedBase+"/")
+	rest, ok = strings.CutPrefix("/"+strings.TrimLeft(path, "/"), passedBase+"/")
 	if below, is := strings.CutPrefix(rest, "agents/"); ok && is {
 		_, rest, agent = strings.Cut(below, "/")
 	}
