@@ -151,6 +151,9 @@ func (a *proxyAPI) storedItems(r *http.Request, in *responses.Request) (map[stri
 
 // response returns a response as the memory has it: its text is what was heard.
 func (a *proxyAPI) response(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Query().Get("stream") == "true" {
+		return fault.At(fault.Invalid, "stream", "is not supported for a stored response; leave it out")
+	}
 	ref, m, err := a.responseInPath(r)
 	if err != nil {
 		return err

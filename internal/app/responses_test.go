@@ -38,6 +38,7 @@ func TestResponses(t *testing.T) {
 		if s.get(read + made.ID).ok(&kept); made.Model == "" || !reflect.DeepEqual(kept, made) {
 			t.Errorf("%s: %+v is read as %+v", path, made, kept)
 		}
+		s.get(read+made.ID+"?stream=true").failed(400, "invalid", "stream: is not supported for a stored response")
 		s.do("DELETE", read+made.ID, nil).ok(nil)
 		for _, gone := range []string{made.ID, "nothing", "resp_nobody_2"} {
 			s.get(read+gone).failed(404, "not_found", gone)
