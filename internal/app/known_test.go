@@ -99,12 +99,13 @@ func TestAppendLooseEnds(t *testing.T) {
 		}
 	}
 	for body, words := range map[string]string{
-		`{"role":"user","content":[{"type":"text","text":"y","z":"\u0000"}]}`:      "content: must not contain NUL",
-		`{"role":"assistant","tool_calls":[{"id":"\u0000"}]}`:                      "tool_calls: must not contain a NUL",
-		`{"messages":[{"role":"user","content":"x"},{"role":"user","turnid":1}]}`:  `messages[1].turnid: is not a field of this call; did you mean "turn_id"?`,
-		`{"messages":[{"role":"user","content":"x","timestamp":"yesterday"}]}`:     "messages.timestamp: must be a whole number, not a JSON string",
-		`{"messages":{"role":"user","content":"x"}}`:                               "messages: must be an array, not a JSON object",
-		`[{"role":"user","content":"x"},{"role":"user","content":"y","naem":"x"}]`: `naem: is not a field of this call; did you mean "name"?`,
+		`{"role":"user","content":[{"type":"text","text":"y","z":"\u0000"}]}`:         "content: must not contain NUL",
+		`{"role":"assistant","tool_calls":[{"id":"\u0000"}]}`:                         "tool_calls: must not contain a NUL",
+		`{"messages":[{"role":"user","content":"x"},{"role":"user","turnid":1}]}`:     `messages[1].turnid: is not a field of this call; did you mean "turn_id"?`,
+		`[{"role":"user","content":"x"},{"role":"user","content":"x","turn_id":"a"}]`: "messages[1].turn_id: must be a whole number, not a JSON string",
+		`{"messages":[{"role":"user","content":"x","timestamp":"yesterday"}]}`:        "messages[0].timestamp: must be a whole number, not a JSON string",
+		`{"messages":{"role":"user","content":"x"}}`:                                  "messages: must be an array, not a JSON object",
+		`[{"role":"user","content":"x"},{"role":"user","content":"y","naem":"x"}]`:    `naem: is not a field of this call; did you mean "name"?`,
 	} {
 		s.post(agent(id, "/messages"), body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -242,12 +241,22 @@ func Error(err error) error {
 	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
 }
 
-// wireField returns a field's path without the names of embedded structs, which encoding/json adds
-// to it, and without indexes. Names on the wire are in lower case.
+// wireField returns a field's path with indexes in brackets, and without the names of embedded
+// structs, which encoding/json adds to it. Names on the wire are in lower case.
 func wireField(path string) string {
-	parts := strings.Split(path, ".")
-	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p || strings.Trim(p, "0123456789") == "" })
-	return strings.Join(parts, ".")
+	out := ""
+	for part := range strings.SplitSeq(path, ".") {
+		switch {
+		case part == "" || strings.ToLower(part) != part:
+		case strings.Trim(part, "0123456789") == "":
+			out += "[" + part + "]"
+		case out == "":
+			out = part
+		default:
+			out += "." + part
+		}
+	}
+	return out
 }
 
 // TypeName returns what a client calls a Go type.
