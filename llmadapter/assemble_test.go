@@ -179,6 +179,8 @@ func TestParseRequestRefuses(t *testing.T) {
 		`{"messages":[{"role":"user","content":["a"]}]}`:               {fault.Invalid, "messages[0].content[0]"},
 		`{"messages":[{"role":"tool","content":"a"}]}`:                 {fault.Missing, "messages[0].tool_call_id"},
 		`{"messages":[{"role":"assistant","tool_calls":{}}]}`:          {fault.Invalid, "messages[0].tool_calls"},
+		`{"messages":[{"role":"assistant","tool_calls":[{},5]}]}`:      {fault.Invalid, "messages[0].tool_calls[1]"},
+		`{"messages":[{"role":"user","content":[{"type":"text"},5]}]}`: {fault.Invalid, "messages[0].content[1]"},
 		`{"messages":[{"role":"user","content":"a"}],"stream":"yes"}`:  {fault.Invalid, "stream"},
 		`{"messages":[{"role":"user","content":"a"}],"model":3}`:       {fault.Invalid, "model"},
 		`{"messages":[` + many + `{"role":"user","content":"a"}]}`:     {fault.Invalid, "more than 4096"},

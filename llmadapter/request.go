@@ -230,7 +230,7 @@ func (m *Incoming) set(i int, name, v []byte) error {
 		}
 		m.Content = v
 		if kind == '[' {
-			return checkParts(i, v)
+			return checkObjects(field(i, "content"), v, "must be an object with a type")
 		}
 	case `"tool_calls"`:
 		if kind == 'n' {
@@ -238,6 +238,9 @@ func (m *Incoming) set(i int, name, v []byte) error {
 		}
 		if kind != '[' {
 			return fault.At(fault.Invalid, field(i, "tool_calls"), "must be an array")
+		}
+		if err := checkObjects(field(i, "tool_calls"), v, "must be an object"); err != nil {
+			return err
 		}
 		if !emptyArray(v) {
 			m.ToolCalls = v
@@ -263,13 +266,13 @@ func (m *Incoming) set(i int, name, v []byte) error {
 	return nil
 }
 
-// checkParts refuses parts that are not objects.
-func checkParts(i int, v []byte) error {
+// checkObjects refuses a list with entries that are not objects.
+func checkObjects(name string, v []byte, must string) error {
 	n := 0
 	var err error
-	walkArray(v, func(part []byte) {
-		if err == nil && (len(part) == 0 || part[0] != '{') {
-			err = fault.At(fault.Invalid, field(i, "content")+"["+strconv.Itoa(n)+"]", "must be an object with a type")
+	walkArray(v, func(entry []byte) {
+		if err == nil && (len(entry) == 0 || entry[0] != '{') {
+			err = fault.At(fault.Invalid, name+"["+strconv.Itoa(n)+"]", "%s", must)
 		}
 		n++
 	})
