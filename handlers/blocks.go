@@ -22,10 +22,10 @@ func checkBlocks(field string, content json.RawMessage) error {
 		switch kind := stringOf(part["type"]); kind {
 		case "":
 			return fault.At(fault.Invalid, at+".type", "must be a string, such as text or image_url")
-		case "text":
-			var s string
-			if raw, ok := part[kind]; !ok || json.Unmarshal(raw, &s) != nil {
-				return fault.At(fault.Invalid, at+".text", "must be a string")
+		case "text", "refusal":
+			var s *string
+			if json.Unmarshal(part[kind], &s) != nil || s == nil {
+				return fault.At(fault.Invalid, at+"."+kind, "must be a string")
 			}
 		case "image_url", "audio_url", "video_url":
 			var link struct {

@@ -27,6 +27,11 @@ func TestVendorsBlocks(t *testing.T) {
 			t.Errorf("the ledger has %s", parts)
 		}
 		s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`).failed(http.StatusBadRequest, "invalid", "messages[0].content[0].image_url")
+		for _, kind := range []string{"text", "refusal"} {
+			for _, rest := range []string{"", `,"` + kind + `":null`, `,"` + kind + `":7`} {
+				s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"assistant","content":[{"type":"`+kind+`"`+rest+`}]},{"role":"user","content":"a"}]}`).failed(http.StatusBadRequest, "invalid", "messages[0].content[0]."+kind+": must be a string")
+			}
+		}
 		for _, part := range []string{`{}`, `{"type":""}`, `{"type":1,"text":"a"}`, `{"text":"a"}`} {
 			s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":[`+part+`]}]}`).failed(http.StatusBadRequest, "invalid", "messages[0].content[0].type")
 			s.post(agent(id, "/messages"), `{"role":"user","content":[`+part+`]}`).refused(http.StatusBadRequest, "InvalidFieldValue", "content[0].type: must be a string")
