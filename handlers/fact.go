@@ -195,14 +195,14 @@ func factQuery(v url.Values) (q facts.Query, err error) {
 // selectFacts sets the kind and the states of a query.
 func selectFacts(q *facts.Query, kind string, states []string) error {
 	if q.Kind = facts.Kind(kind); kind != "" && !slices.Contains(facts.Kinds(), q.Kind) {
-		return fault.At(fault.Invalid, "kind", "must be one of %v, not %q", facts.Kinds(), text.Clip(kind, 40))
+		return fault.At(fault.Invalid, "kind", "must be one of %s, not %q", facts.Join(facts.Kinds()), text.Clip(kind, 40))
 	}
 	for _, s := range states {
 		switch {
 		case s == "all":
 			q.States = facts.States()
 		case !slices.Contains(facts.States(), facts.State(s)):
-			return fault.At(fault.Invalid, "state", "must be all, or one or more of %v, not %q", facts.States(), text.Clip(s, 40))
+			return fault.At(fault.Invalid, "state", "must be all, or one or more of %s, not %q", facts.Join(facts.States()), text.Clip(s, 40))
 		default:
 			q.States = append(q.States, facts.State(s))
 		}

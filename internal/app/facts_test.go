@@ -115,6 +115,8 @@ func TestFacts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got.texts(), want)
 		}
 	}
+	s.get(factsPath(u, "?kind=x")).refused(http.StatusBadRequest, "InvalidFieldValue", `kind: must be one of profile, preference, agreement, event, instruction, not "x"`)
+	s.get(factsPath(u, "?state=x")).refused(http.StatusBadRequest, "InvalidFieldValue", `state: must be all, or one or more of draft, active, superseded, withdrawn, expired, not "x"`)
 	search := func(body string) []string {
 		t.Helper()
 		var out factList

@@ -170,7 +170,7 @@ func (n *New) check() (err error) {
 		n.Kind = Profile
 	}
 	if !slices.Contains(Kinds(), n.Kind) {
-		return fault.At(fault.Invalid, "kind", "must be one of %s, not %q", join(Kinds()), text.Clip(string(n.Kind), 40))
+		return fault.At(fault.Invalid, "kind", "must be one of %s, not %q", Join(Kinds()), text.Clip(string(n.Kind), 40))
 	}
 	if n.Content, err = short("content", n.Content, MaxContent); err != nil {
 		return err
@@ -269,7 +269,8 @@ func share(field string, x float64) error {
 // round removes what adding tenths leaves in a binary number, so that .7 and .1 are .8.
 func round(x float64) float64 { return math.Round(x*1e9) / 1e9 }
 
-func join[T ~string](list []T) string {
+// Join returns words with commas between them, as errors list what is allowed.
+func Join[T ~string](list []T) string {
 	out := make([]string, len(list))
 	for i, v := range list {
 		out[i] = string(v)
