@@ -229,7 +229,9 @@ func (m *Incoming) set(i int, name, v []byte) error {
 			return fault.At(fault.Invalid, field(i, "content"), "must be a string, an array of parts or null")
 		}
 		m.Content = v
-		if kind == '[' {
+		if kind == '[' && emptyArray(v) { // what no model takes
+			m.Content = []byte(`""`)
+		} else if kind == '[' {
 			return checkObjects(field(i, "content"), v, "must be an object with a type")
 		}
 	case `"tool_calls"`:

@@ -39,6 +39,28 @@ func TestVendorsBlocks(t *testing.T) {
 	}
 }
 
+// TestNoBlocks: a content without parts, which models refuse, is an empty text.
+func TestNoBlocks(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "Yes."})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", nil)
+	s.post(agent(id, "/messages"), `{"role":"user","content":[]}`).ok(nil)
+	s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":"Time?"},{"role":"assistant","content":[ ],"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"c","content":[]}]}`).ok(nil)
+	s.chat(agent(id, "/chat/completions"), "Sure?", false).ok(nil)
+	for _, seen := range llm.Requests() {
+		if strings.Contains(string(seen.Body), `"content":[`) {
+			t.Errorf("the upstream got %s", seen.Body)
+		}
+	}
+	for _, m := range s.ledger(id) {
+		if m.Parts != nil {
+			t.Errorf("message %d has the parts %s", m.Seq, m.Parts)
+		}
+	}
+}
+
 // TestLongResult: the result of a tool may be far longer than what people say.
 func TestLongResult(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,9 @@ func partsOf(field string, raw json.RawMessage, limit int) (string, json.RawMess
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return "", nil, fault.At(fault.Invalid, field, "is not an array of parts such as {\"type\":\"text\",\"text\":…}")
 	}
+	if len(list) == 0 { // what no model takes
+		return "", nil, nil
+	}
 	if HasNUL(raw) {
 		return "", nil, fault.At(fault.Invalid, field, "must not contain NUL (U+0000); every other character is allowed")
 	}
