@@ -135,6 +135,8 @@ func TestChatRefused(t *testing.T) {
 			{`{"messages":[{"role":"user","content":7}]}`, 400, "invalid", "messages[0].content"},
 			{`{"messages":[{"role":"user","content":"a\u0000b"}]}`, 400, "invalid", "NUL"},
 			{`{"messages":[{"role":"user","content":"x"}],"stream":"yes"}`, 400, "invalid", "stream"},
+			{`{"messages":[{"role":"user","content":"x"}],"heardlog":{"plicy":{}}}`, 400, "invalid", "heardlog.plicy: is not a field of this call; the only one here is policy"},
+			{`{"messages":[{"role":"user","content":"x"}],"heardlog":"full"}`, 400, "invalid", "heardlog: must be an object with the field policy"},
 			{`{"messages":[{"role":"user","content":"` + strings.Repeat("x", 20000) + `"}]}`, 413, "too_large", "20000"},
 			{`{"messages":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}`, 400, "bad_request", "64"},
 		} {

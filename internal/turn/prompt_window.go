@@ -1,11 +1,13 @@
 package turn
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -18,10 +20,15 @@ func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 		return nil, nil
 	}
 	own := gjson.ParseBytes(raw)
-	policy := own.Get("policy")
-	if n := len(own.Map()); !own.IsObject() || n > 1 || n == 1 && !policy.Exists() {
-		return nil, fault.At(fault.Invalid, llmadapter.OwnMember, "is not an object with the field policy alone")
+	if !own.IsObject() {
+		return nil, fault.At(fault.Invalid, llmadapter.OwnMember, "must be an object with the field policy")
 	}
+	for _, name := range slices.Sorted(maps.Keys(own.Map())) {
+		if name != "policy" {
+			return nil, fault.At(fault.Invalid, llmadapter.OwnMember+"."+text.Clip(name, 60), "is not a field of this call; the only one here is policy")
+		}
+	}
+	policy := own.Get("policy")
 	if policy.Type == gjson.Null {
 		return nil, nil
 	}
