@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"cmp"
 	"maps"
 	"net/http"
 	"net/url"
@@ -135,11 +134,14 @@ func checkParams(next handlerFunc) handlerFunc {
 			for _, name := range slices.Sorted(maps.Keys(v)) {
 				_, label := labelNamed(name)
 				if !slices.Contains(names, name) && !(label && slices.Contains(names, "label")) {
+					if len(names) == 0 {
+						return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call, which has none")
+					}
 					meant := ""
 					if n := nearest(name, names); n != "" {
 						meant = "; did you mean " + n + "?"
 					}
-					return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call%s; allowed are: %s", meant, cmp.Or(strings.Join(names, ", "), "none"))
+					return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call%s; allowed are: %s", meant, strings.Join(names, ", "))
 				}
 				if n := len(v[name]); n > 1 {
 					return fault.At(fault.Invalid, text.Clip(name, 80), "is given %d times; it must be given once, with commas between several values", n)

@@ -44,6 +44,7 @@ func TestUnknownParameters(t *testing.T) {
 	if n < 80 {
 		t.Errorf("only %d calls were tried", n)
 	}
+	s.get(v1+"/usage?x=1").refused(http.StatusBadRequest, "InvalidFieldValue", "x: is not a parameter of this call, which has none")
 	s.get(v1+"/agents?limit=1&limit=2").refused(http.StatusBadRequest, "InvalidFieldValue", "limit: is given 2 times")
 	// Agora ignores what it does not know, and so do its paths here. A header names it.
 	id := s.join("n", nil)
