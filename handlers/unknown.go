@@ -39,14 +39,13 @@ const chatAdvice = "use chat completions or the Responses API: client.chat.compl
 
 // foreignNames are the first names of OpenAI's paths that are not served here.
 var foreignNames = map[string]string{
-	"conversations": "OpenAI's conversations are not served: name the agent, which is the conversation, or continue it with previous_response_id",
-	"responses":     "the paths are /responses and /responses/{id}",
-	"completions":   "text completions are not served; " + chatAdvice,
-	"assistants":    "the Assistants API is not served; " + chatAdvice,
-	"threads":       "the Assistants API is not served; " + chatAdvice,
-	"chat":          "the path is /chat/completions",
-	"models":        "the path is /models or /models/{id}; a slash in the ID is written %2F",
-	"audio":         passAdvice, "images": passAdvice, "videos": passAdvice, "moderations": passAdvice, "files": passAdvice,
+	"responses":   "the paths are /responses and /responses/{id}",
+	"completions": "text completions are not served; " + chatAdvice,
+	"assistants":  "the Assistants API is not served; " + chatAdvice,
+	"threads":     "the Assistants API is not served; " + chatAdvice,
+	"chat":        "the path is /chat/completions",
+	"models":      "the path is /models or /models/{id}; a slash in the ID is written %2F",
+	"audio":       passAdvice, "images": passAdvice, "videos": passAdvice, "moderations": passAdvice, "files": passAdvice,
 	"uploads": passAdvice, "batches": passAdvice, "fine_tuning": passAdvice, "vector_stores": passAdvice, "realtime": passAdvice,
 	"rerank": passAdvice, "edits": passAdvice, "engines": passAdvice, "evals": passAdvice, "containers": passAdvice,
 }

@@ -110,7 +110,6 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	s.get(v1+"/agents/").failed(http.StatusNotFound, "not_found", "slash at the end")
 	s.post("/chat/completions", nil).failed(http.StatusNotFound, "not_found", "must end in /v1")
 	s.post("//v1/chat/completions", nil).failed(http.StatusNotFound, "not_found", "two slashes")
-	s.post(v1+"/conversations/c/items", nil).failed(http.StatusNotFound, "not_found", "previous_response_id")
 	for _, c := range []struct{ method, path, allow string }{
 		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET, PATCH"}, {"PUT", v1 + "/agents", "GET, POST"}, {"GET", agent(id, "/leave"), "POST"},
 		{"POST", agent(id, "/history"), "GET"}, {"POST", "/metrics", "GET"}, {"PATCH", cn + "/agents/" + id, "DELETE, GET"}, {"POST", agora + "/agents", "GET"},
@@ -121,7 +120,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			t.Errorf("%s %s: Allow is %q, want %q", c.method, c.path, allow, c.allow)
 		}
 	}
-	for _, c := range [][2]string{{"PUT", v1 + "/responses/r_1"}, {"GET", agent(id, "/chat/completions")}, {"PUT", v1 + "/models"}, {"POST", v1 + "/conversations"}} {
+	for _, c := range [][2]string{{"PUT", v1 + "/responses/r_1"}, {"GET", agent(id, "/chat/completions")}, {"PUT", v1 + "/models"}} {
 		if got := s.do(c[0], c[1], nil); got.status != http.StatusMethodNotAllowed || !strings.Contains(string(got.body), `"error":{"message":"method `+c[0]+" is not allowed here") {
 			t.Errorf("%s %s: %d %s", c[0], c[1], got.status, got.body)
 		}
