@@ -26,5 +26,12 @@ func (t *Tx) compact() error {
 	t.wrote = true
 	t.steps += 64
 	// SQLite moves a page for each row that is read.
-	return t.Conn.Each("PRAGMA incremental_vacuum(64)", nil, func(Row) error { return nil })
+	if err := t.Conn.Each("PRAGMA incremental_vacuum(64)", nil, func(Row) error { return nil }); err != nil {
+		return err
+	}
+	size, err := t.Conn.Number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+	if err == nil {
+		t.d.watch.mayShrink(size)
+	}
+	return err
 }

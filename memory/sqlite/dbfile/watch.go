@@ -108,6 +108,15 @@ func (w *watch) whileTruncated(truncate func()) {
 	}
 }
 
+// mayShrink allows the database to become as small as this at a checkpoint. It stays allowed until
+// the file is opened again.
+func (w *watch) mayShrink(size int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := &w.files[0]
+	f.may = min(f.may, size)
+}
+
 // checkpointed notes the header of the database. It is called after each checkpoint, failed ones
 // too, by the goroutine that calls checkHeader.
 func (w *watch) checkpointed() error {
