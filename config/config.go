@@ -111,6 +111,10 @@ type LLM struct {
 	Duplicates   string        `env:"HEARDLOG_LLM_DUPLICATES" envDefault:"supersede" validate:"oneof=supersede join"`
 	OnQuestion   string        `env:"HEARDLOG_LLM_ON_NEW_QUESTION" envDefault:"cut" validate:"oneof=cut keep"`
 	Prices       memory.Prices `env:"HEARDLOG_LLM_PRICES"`
+	Members      Names         `env:"HEARDLOG_LLM_MESSAGE_MEMBERS" envDefault:"cache_control,partial,prefix"`
+	Thoughts     string        `env:"HEARDLOG_LLM_THOUGHTS" envDefault:"calls" validate:"oneof=calls all never"`
+	Shape        string        `env:"HEARDLOG_LLM_SHAPE" envDefault:"as_is" validate:"oneof=as_is one_system alternate"`
+	Cache        string        `env:"HEARDLOG_LLM_CACHE" envDefault:"off" validate:"oneof=off openai anthropic"`
 }
 
 // Credential grants access to one project.
@@ -143,6 +147,8 @@ type Upstream struct {
 	Vendor   string
 	Headers  map[string]secret.String
 	Projects []string // that may use it; empty = all
+	// As in LLM; "" is LLM's Thoughts and Shape, and no Cache.
+	Thoughts, Shape, Cache string
 }
 
 // Profile names a header, or a path into request bodies, that identifies a project's calls.

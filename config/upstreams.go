@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,9 @@ type upstreamJSON struct {
 	Vendor   string            `json:"vendor"`
 	Headers  map[string]string `json:"headers"`
 	Projects []string          `json:"projects"`
+	Thoughts string            `json:"thoughts"`
+	Shape    string            `json:"shape"`
+	Cache    string            `json:"cache"`
 }
 
 // parseFallbacks reads a JSON array of upstreams, or a file with one. No error shows a value, since
@@ -82,14 +86,14 @@ func withoutValues(err error) error {
 		return fmt.Errorf("syntax error at byte %d", e.Offset)
 	}
 	if strings.HasPrefix(err.Error(), "json: unknown field") {
-		return errors.New("unknown field; known are name, url, api_key, model, vendor, headers and projects")
+		return errors.New("unknown field; known are name, url, api_key, model, vendor, headers, projects, thoughts, shape and cache")
 	}
 	return errors.New("it ends too early")
 }
 
 // upstream checks the i-th entry, from 0, and returns it as an Upstream.
 func (in *upstreamJSON) upstream(i int) (Upstream, error) {
-	u := Upstream{Name: in.Name, APIKey: secret.String(in.APIKey), Model: in.Model, Vendor: in.Vendor, Projects: in.Projects}
+	u := Upstream{Name: in.Name, APIKey: secret.String(in.APIKey), Model: in.Model, Vendor: in.Vendor, Projects: in.Projects, Thoughts: in.Thoughts, Shape: in.Shape, Cache: in.Cache}
 	if u.Name == "" {
 		u.Name = "fallback-" + strconv.Itoa(i+1)
 	}
@@ -103,6 +107,14 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 		return u, fmt.Errorf("url: %w", err)
 	}
 	u.URL = in.URL
+	for _, f := range []struct {
+		name, value string
+		allowed     []string
+	}{{"thoughts", in.Thoughts, []string{"calls", "all", "never"}}, {"shape", in.Shape, []string{"as_is", "one_system", "alternate"}}, {"cache", in.Cache, []string{"off", "openai", "anthropic"}}} {
+		if f.value != "" && !slices.Contains(f.allowed, f.value) {
+			return u, fmt.Errorf("%s: must be one of %s", f.name, strings.Join(f.allowed, ", "))
+		}
+	}
 	for _, f := range []struct{ name, value string }{{"api_key", in.APIKey}, {"model", in.Model}, {"vendor", in.Vendor}} {
 		if err := oneLine(f.value); err != nil {
 			return u, fmt.Errorf("%s: %w", f.name, err)

@@ -334,6 +334,7 @@ func (p *joinProperties) settings() memory.Settings {
 			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
 			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
 			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates, OnQuestion: p.Heardlog.OnQuestion,
+			Members: l.Members, Thoughts: l.Thoughts, Shape: l.Shape, Cache: l.Cache,
 			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
 			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,
 			View: p.view(),

@@ -125,19 +125,22 @@ type geofence struct {
 }
 
 type llmProperties struct {
-	URL              string            `json:"url" validate:"max=2048"`
-	APIKey           string            `json:"api_key" validate:"max=8192"`
-	CredentialMode   string            `json:"credential_mode" validate:"omitempty,oneof=managed byok"`
-	Vendor           string            `json:"vendor" validate:"max=64"`
-	Style            string            `json:"style" validate:"omitempty,oneof=openai gemini anthropic dify bedrock"`
-	Model            string            `json:"model" validate:"max=256"`
-	SystemMessages   []json.RawMessage `json:"system_messages" validate:"max=256"`
-	Params           json.RawMessage   `json:"params"`
-	MaxHistory       int               `json:"max_history" validate:"omitempty,min=1,max=1024"`
-	Input            []string          `json:"input_modalities" validate:"max=8,dive,oneof=text image audio"`
-	Output           []string          `json:"output_modalities" validate:"max=8,dive,oneof=text audio"`
-	Greeting         string            `json:"greeting_message"`
-	GreetingAudioURL string            `json:"greeting_audio_url" validate:"max=2048"`
+	URL            string            `json:"url" validate:"max=2048"`
+	APIKey         string            `json:"api_key" validate:"max=8192"`
+	CredentialMode string            `json:"credential_mode" validate:"omitempty,oneof=managed byok"`
+	Vendor         string            `json:"vendor" validate:"max=64"`
+	Style          string            `json:"style" validate:"omitempty,oneof=openai gemini anthropic dify bedrock"`
+	Model          string            `json:"model" validate:"max=256"`
+	SystemMessages []json.RawMessage `json:"system_messages" validate:"max=256"`
+	Params         json.RawMessage   `json:"params"`
+	// Members, and those of promptProperties, are our own settings.
+	Members []string `json:"message_members" validate:"max=64,dive,required,max=64"`
+	promptProperties
+	MaxHistory       int      `json:"max_history" validate:"omitempty,min=1,max=1024"`
+	Input            []string `json:"input_modalities" validate:"max=8,dive,oneof=text image audio"`
+	Output           []string `json:"output_modalities" validate:"max=8,dive,oneof=text audio"`
+	Greeting         string   `json:"greeting_message"`
+	GreetingAudioURL string   `json:"greeting_audio_url" validate:"max=2048"`
 	GreetingConfigs  struct {
 		Mode       string `json:"mode" validate:"omitempty,oneof=single_every single_first"`
 		DelayMS    int    `json:"delay_ms" validate:"min=0,max=5000"`

@@ -20,6 +20,14 @@ type upstreamProperties struct {
 	Vendor  string            `json:"vendor" validate:"max=64"`
 	Model   string            `json:"model" validate:"max=256"`
 	Headers map[string]string `json:"headers" validate:"max=64"`
+	promptProperties
+}
+
+// promptProperties is what the prompts of an LLM look like.
+type promptProperties struct {
+	Thoughts string `json:"thoughts" validate:"omitempty,oneof=calls all never"`
+	Shape    string `json:"shape" validate:"omitempty,oneof=as_is one_system alternate"`
+	Cache    string `json:"cache" validate:"omitempty,oneof=off openai anthropic"`
 }
 
 // upstreamRules checks what tags cannot.
@@ -60,6 +68,7 @@ func (p *joinProperties) upstreams() []memory.Upstream {
 		u := &p.Heardlog.Upstreams[i]
 		out = append(out, memory.Upstream{
 			Name: u.named(i), URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.Map(u.Headers),
+			Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
 		})
 	}
 	return out

@@ -29,8 +29,11 @@ type Assembly struct {
 	// Messages are the conversation, oldest first, without system messages. Append merges runs of
 	// user messages in place.
 	Messages []Message
-	// Custom selects the form with every field (llm.vendor "custom").
-	Custom bool
+	// To is the upstream. The form of To.Custom has every field.
+	To Recipient
+	// Shape and Cache are one of those of shape.go; "" is as_is and off. CacheKey is the same for
+	// all requests whose prompts begin alike.
+	Shape, Cache, CacheKey string
 	// TurnID and TimestampMS are top-level members in the custom form.
 	TurnID, TimestampMS int64
 	Params              []byte // llm.params: a JSON object, or nothing
@@ -54,13 +57,20 @@ func modelGivesWay(model string) bool {
 // platforms add for their own use (see platform.Extra).
 func (a *Assembly) Append(dst []byte) []byte {
 	dst = append(dst, `{"messages":[`...)
+	from := len(dst)
 	dst = a.appendMessages(dst)
+	if a.Shape == ShapeOneSystem || a.Shape == ShapeAlternate {
+		dst = reshape(dst[:from], bytes.Clone(dst[from:]), a.Shape)
+	}
+	if a.Cache == CacheAnthropic {
+		dst = markCache(dst[:from], bytes.Clone(dst[from:]))
+	}
 	dst = append(dst, ']')
 	var req []Member
 	if a.Request != nil {
 		req = a.Request.members
 	}
-	if a.Custom {
+	if a.To.Custom {
 		dst = strconv.AppendInt(append(dst, `,"turn_id":`...), a.TurnID, 10)
 		dst = strconv.AppendInt(append(dst, `,"timestamp":`...), a.TimestampMS, 10)
 		dst = append(append(dst, `,"interruptable":`...), interruptable(req)...)
@@ -81,15 +91,21 @@ func (a *Assembly) Append(dst []byte) []byte {
 			dst = a.appendMember(dst, text.AppendJSON(nil, m.Name), m.Name, m.Value)
 		}
 	}
+	if _, own := find(req, cacheKey); a.Cache == CacheOpenAI && !own && !slices.Contains(done, cacheKey) {
+		dst = text.AppendJSON(append(dst, `,"`+cacheKey+`":`...), a.CacheKey)
+	}
 	return append(dst, '}')
 }
+
+// cacheKey is the member by which OpenAI finds the cache that has a prompt's beginning.
+const cacheKey = "prompt_cache_key"
 
 // appendParams appends llm.params, with the request's values where it has the same keys. It also
 // returns the names of the keys.
 func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []string) {
 	_ = walkObject(bytes.TrimSpace(a.Params), func(quoted, v []byte) error {
 		name := unquote(quoted)
-		if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.Custom && isTurnKey(name) {
+		if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.To.Custom && isTurnKey(name) {
 			return nil
 		}
 		if other := otherLimit[name]; other != "" {
@@ -147,7 +163,7 @@ func (a *Assembly) isExtra(m *Member) bool {
 	case m.Name == "model", m.Name == "stream", m.Name == OwnMember, isTurnKey(m.Name):
 		return false
 	}
-	return !platform.Extra(m.Name, m.Value, a.Custom)
+	return !platform.Extra(m.Name, m.Value, a.To.Custom)
 }
 
 // appendMessages appends the elements of messages.
@@ -286,17 +302,7 @@ func (l *lateSystem) before(m *Message) []*Incoming {
 	return out
 }
 
-func (a *Assembly) appendMessage(dst []byte, m *Message) []byte {
-	if a.Custom {
-		return m.appendCustom(dst)
-	}
-	if m.isParts() {
-		standard := *m
-		standard.Content = standardParts(m.Content)
-		m = &standard
-	}
-	return append(m.appendCore(dst), '}')
-}
+func (a *Assembly) appendMessage(dst []byte, m *Message) []byte { return m.appendTo(dst, &a.To) }
 
 // OwnMember is the top-level member of a request that is for Heardlog and never goes upstream.
 const OwnMember = "heardlog"
@@ -373,7 +379,7 @@ func (a *Assembly) forUpstream(metadata []byte) []byte {
 	}
 	dropped, out := false, []byte{'{'}
 	_ = walkObject(metadata, func(name, v []byte) error {
-		if nameIs(name, "agent_id") || !a.Custom && (v[0] == '{' || v[0] == '[') {
+		if nameIs(name, "agent_id") || !a.To.Custom && (v[0] == '{' || v[0] == '[') {
 			dropped = true
 			return nil
 		}

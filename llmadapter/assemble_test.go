@@ -27,7 +27,7 @@ func TestAssembleAgora(t *testing.T) {
 		System:    []json.RawMessage{json.RawMessage(`{"role":"system","content":"Be brief, {{who}}."}`)},
 		Variables: map[string]string{"who": "Ann"},
 		Params:    []byte(`{"model":"m1","user_uid":"42","channel":"room-1"}`),
-		Custom:    true, TurnID: 1, TimestampMS: 1780000009010,
+		To:        llmadapter.Recipient{Custom: true}, TurnID: 1, TimestampMS: 1780000009010,
 		Request: parse(t, `{"messages":[{"role":"user","content":"When is my train?"}],"stream":true,"context":{"presence":{"42":{"selection":"ticket 17"}}}}`),
 		Messages: []llmadapter.Message{
 			{Role: "assistant", Text: "Hello", Entry: &llmadapter.Entry{TurnID: 0, Timestamp: 1780000000100, Source: "greeting"}},
@@ -45,7 +45,7 @@ func TestAssembleAgora(t *testing.T) {
 		t.Error(diff)
 	}
 	// The same for any other vendor: what strict upstreams refuse is gone.
-	a.Custom = false
+	a.To.Custom = false
 	want = `{"messages":[` +
 		`{"role":"system","content":"Be brief, Ann."},{"role":"assistant","content":"Hello"},{"role":"user","content":"When is my train?"}],` +
 		`"model":"m1","user_uid":"42","channel":"room-1","stream":true}`
@@ -57,7 +57,7 @@ func TestAssembleAgora(t *testing.T) {
 // TestAssembleInterrupted checks the fields of an interrupted answer in the custom form.
 func TestAssembleInterrupted(t *testing.T) {
 	t.Parallel()
-	a := llmadapter.Assembly{Custom: true, Messages: []llmadapter.Message{{
+	a := llmadapter.Assembly{To: llmadapter.Recipient{Custom: true}, Messages: []llmadapter.Message{{
 		Role: "assistant", Text: "The train leaves at ", Entry: &llmadapter.Entry{TurnID: 5, Timestamp: 1780000012345, Source: "llm",
 			Interrupted: true, InterruptMS: 1780000013900, Original: "The train leaves at nine from platform two."},
 	}}}
@@ -132,7 +132,7 @@ func TestAssembleMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := llmadapter.Assembly{Messages: tt.in, Custom: tt.custom}
+			a := llmadapter.Assembly{Messages: tt.in, To: llmadapter.Recipient{Custom: tt.custom}}
 			got := string(a.Append(nil))
 			if !json.Valid([]byte(got)) || !strings.HasPrefix(got, `{"messages":[`+tt.want+`]`) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
@@ -222,7 +222,7 @@ func FuzzAssemble(f *testing.F) {
 		if !json.Valid(params) {
 			params = nil
 		}
-		a := llmadapter.Assembly{Request: r, Params: params, Custom: custom, Variables: map[string]string{"a": "\"b"}}
+		a := llmadapter.Assembly{Request: r, Params: params, To: llmadapter.Recipient{Custom: custom}, Variables: map[string]string{"a": "\"b"}}
 		for i := range r.Messages {
 			if !r.Messages[i].IsSystem() {
 				a.Messages = append(a.Messages, llmadapter.FromIncoming(&r.Messages[i]))

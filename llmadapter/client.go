@@ -31,7 +31,7 @@ func forwarded() []string { return []string{"Traceparent", "Tracestate", "X-Requ
 // Limits limits the time of one call. Zero fields mean no limit.
 type Limits struct {
 	Connect    time.Duration // until the connection is open, TLS included
-	FirstToken time.Duration // of a stream: until its first data event
+	FirstToken time.Duration // of a stream: until the first words, tool call or thought
 	Idle       time.Duration // of a stream: between two data events; comments do not count
 	Total      time.Duration // of everything
 }
@@ -325,19 +325,50 @@ func openAIErrorBody(message string) []byte {
 	return append(b, `,"type":"upstream_error","param":null,"code":null}}`...)
 }
 
-// ErrorObject reads an error inside an answer: an object with a message, or a string. It returns
-// the text without secrets, and the HTTP status in the object, 502 by default.
-func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
-	message, _ := lookup(obj, "message")
-	if said = textOf(message); said == "" && obj[0] != '{' {
-		said = textOf(obj)
+// ErrorText returns the message and the code of an error inside an answer: an object, a list of
+// them, or a text. The code is "" if it has none.
+func ErrorText(obj []byte) (said, code string) {
+	if obj[0] == '[' {
+		first := obj
+		walkArray(obj, func(v []byte) {
+			if &first[0] == &obj[0] {
+				first = v
+			}
+		})
+		if first[0] == '[' {
+			return string(first), ""
+		}
+		obj = first
 	}
+	if obj[0] != '{' {
+		return textOf(obj), ""
+	}
+	for _, name := range []string{"message", "detail", "error", "status_msg", "msg", "error_msg"} {
+		v, ok := lookup(obj, name)
+		if ok && v[0] == '{' {
+			return ErrorText(v)
+		}
+		if said = textOf(v); said != "" {
+			break
+		}
+	}
+	for _, name := range []string{"code", "status", "status_code"} {
+		if v, ok := lookup(obj, name); ok && code == "" {
+			code = textOf(v)
+		}
+	}
+	return said, code
+}
+
+// ErrorObject reads an error inside an answer. It returns the text without secrets, and the HTTP
+// status in the object, 502 by default.
+func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
+	said, code := ErrorText(obj)
 	if said == "" {
 		said = "the LLM reported an error inside its answer"
 	}
 	status = http.StatusBadGateway
-	code, _ := lookup(obj, "code")
-	if n, err := strconv.Atoi(textOf(code)); err == nil && n >= 400 && n < 600 {
+	if n, err := strconv.Atoi(code); err == nil && n >= 400 && n < 600 {
 		status = n
 	}
 	return text.Clip(string(secrets.Scrub([]byte(said))), 1000), status

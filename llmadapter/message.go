@@ -1,6 +1,7 @@
 package llmadapter
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/heardlog/heardlog/internal/text"
@@ -20,8 +21,16 @@ type Message struct {
 
 	// Entry is what the ledger adds in the custom form; it may be nil.
 	Entry *Entry
-	// Raw is the object as the client sent it. The custom form takes unknown members from it.
+	// Raw is the object as the client sent it in this request; nil for others.
 	Raw []byte
+	// Members are the members that the ledger keeps of a message beside those above: a JSON object,
+	// or "".
+	Members string
+	// Signed is the tool_calls array of the ledger, whose calls may have members that a client has
+	// dropped.
+	Signed []byte
+	// Origin names the upstream that wrote the answer; "" if it is not known.
+	Origin string
 }
 
 // Entry is what the ledger adds to a message.
@@ -43,31 +52,44 @@ type Member struct {
 
 // FromIncoming returns a client's message for an upstream, its content unchanged.
 func FromIncoming(in *Incoming) Message {
-	return Message{
-		Role: in.Role, Content: in.Content, ToolCalls: in.ToolCalls, ToolCallID: in.ToolCallID, Name: in.Name, Raw: in.Raw,
-	}
+	m := Message{Role: in.Role, Content: in.Content, ToolCalls: in.ToolCalls, ToolCallID: in.ToolCallID, Name: in.Name}
+	m.Raw = in.Raw
+	return m
 }
 
-// appendCore appends the members that all OpenAI-compatible servers take, and leaves the object
-// open. Strict servers refuse other members.
-func (m *Message) appendCore(dst []byte) []byte {
+// calls reports whether the message calls a tool.
+func (m *Message) calls() bool { return len(m.ToolCalls) > 0 || m.has(functionCall) }
+
+// has reports whether the message came with a member that says something.
+func (m *Message) has(name string) bool {
+	v := m.member(name)
+	return v != nil && says(v)
+}
+
+// member returns a member that came with the message, or nil.
+func (m *Message) member(name string) []byte {
+	if v, ok := lookup(m.Raw, name); ok {
+		return v
+	}
+	v, _ := lookup([]byte(m.Members), name)
+	return v
+}
+
+// appendTo appends the message for an upstream.
+func (m *Message) appendTo(dst []byte, to *Recipient) []byte {
 	role := m.Role
 	if role == "tool" && m.ToolCallID == "" && m.Name != "" {
 		role = "function" // the older form names the function instead of the call
 	}
 	dst = append(dst, `{"role":`...)
 	dst = text.AppendJSON(dst, role)
-	dst = append(dst, `,"content":`...)
-	switch {
-	case m.Content != nil:
-		dst = append(dst, m.Content...)
-	case m.Text == "" && len(m.ToolCalls) > 0:
-		dst = append(dst, "null"...)
-	default:
-		dst = text.AppendJSON(dst, m.Text)
-	}
+	dst = m.appendContent(append(dst, `,"content":`...), to)
 	if len(m.ToolCalls) > 0 {
-		dst = append(append(dst, `,"tool_calls":`...), m.ToolCalls...)
+		calls := m.ToolCalls
+		if m.Signed != nil && to.wrote(m) {
+			calls = withSigned(calls, m.Signed)
+		}
+		dst = append(append(dst, `,"tool_calls":`...), editCalls(calls, !to.wrote(m))...)
 	}
 	if m.ToolCallID != "" {
 		dst = text.AppendJSON(append(dst, `,"tool_call_id":`...), m.ToolCallID)
@@ -75,73 +97,65 @@ func (m *Message) appendCore(dst []byte) []byte {
 	if m.Name != "" {
 		dst = text.AppendJSON(append(dst, `,"name":`...), m.Name)
 	}
-	return dst
+	return append(m.appendMembers(dst, to), '}')
 }
 
-// standardParts returns content without parts of types that only some vendor knows. If none is
-// left, it is an empty text.
-func standardParts(content []byte) []byte {
-	out, left := []byte{'['}, false
-	walkArray(content, func(part []byte) {
-		if !standardPart(part) {
-			left = true
-			return
+// appendContent appends the content. An answer that the upstream gave as parts, such as thoughts
+// beside a text, goes back as it came if all of it was heard.
+func (m *Message) appendContent(dst []byte, to *Recipient) []byte {
+	if m.Members != "" && to.wrote(m) && to.Thoughts != ThoughtsNever && (m.calls() || to.Thoughts == ThoughtsAll) {
+		if v, ok := lookup([]byte(m.Members), "content"); ok && ContentText(v) == m.plainText() {
+			return append(dst, v...)
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(out, part...)
-	})
+	}
 	switch {
-	case !left:
-		return content
-	case len(out) == 1:
-		return []byte(`""`)
+	case m.isParts():
+		return append(dst, editParts(m.Content, func(kind string) bool {
+			return to.Custom || isThought(kind) && to.takes(m, kind, m.Raw != nil)
+		})...)
+	case m.Content != nil:
+		return append(dst, m.Content...)
+	case m.Text == "" && m.calls():
+		return append(dst, "null"...)
 	}
-	return append(out, ']')
+	return text.AppendJSON(dst, m.Text)
 }
 
-// standardPart reports whether OpenAI-compatible servers may know the type of a part.
-func standardPart(part []byte) bool {
-	if len(part) == 0 || part[0] != '{' {
-		return true
-	}
-	kind, ok := lookup(part, "type")
-	if !ok {
-		return true
-	}
-	switch unquote(kind) {
-	case "text", "refusal", "image_url", "input_audio", "audio_url", "video_url", "file", "tool_use", "tool_result":
-		return true
-	}
-	return false
-}
-
-// appendCustom appends the form with every field. A client's unknown members are kept, and so are
-// its turn_id and timestamp, since the upstream may know the platform's numbers. The metadata is
-// the ledger's, which includes the client's.
-func (m *Message) appendCustom(dst []byte) []byte {
-	dst = m.appendCore(dst)
+// appendMembers appends the members that have no place of their own: those that came with the
+// message, then those that the ledger has kept. In the custom form, the ledger adds its own: a
+// client's turn_id and timestamp stay, since the upstream may know the platform's numbers, and the
+// metadata is the ledger's, which includes the client's.
+func (m *Message) appendMembers(dst []byte, to *Recipient) []byte {
 	hasTurn, hasTime := false, false
-	if m.Raw != nil {
-		_ = walkObject(m.Raw, func(name, v []byte) error {
-			switch n := unquote(name); n {
-			case "role", "content", "tool_call_id", "name", "tool_calls":
+	var came []string
+	put := func(client bool) func(name, v []byte) error {
+		return func(quoted, v []byte) error {
+			name := unquote(quoted)
+			switch {
+			case slices.Contains(came, name), v[0] == 'n' && !to.Custom:
 				return nil
-			case "turn_id":
-				hasTurn = true
-			case "timestamp":
-				hasTime = true
-			case "metadata":
-				if m.Entry != nil {
+			case name == "metadata" && m.Entry != nil:
+				return nil
+			case name == "refusal" || name == functionCall:
+				if !says(v) && !to.Custom {
 					return nil
 				}
+			case !to.takes(m, name, client):
+				return nil
 			}
-			dst = append(append(append(append(dst, ','), name...), ':'), v...)
+			hasTurn, hasTime = hasTurn || name == "turn_id", hasTime || name == "timestamp"
+			came = append(came, name)
+			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
 			return nil
-		})
+		}
 	}
-	if m.Entry != nil {
+	if m.Raw != nil {
+		_ = walkObject(m.Raw, put(true))
+	}
+	if m.Members != "" {
+		_ = walkObject([]byte(m.Members), put(m.Origin == ""))
+	}
+	if to.Custom && m.Entry != nil {
 		if !hasTurn {
 			dst = strconv.AppendInt(append(dst, `,"turn_id":`...), m.Entry.TurnID, 10)
 		}
@@ -150,7 +164,7 @@ func (m *Message) appendCustom(dst []byte) []byte {
 		}
 		dst = m.Entry.appendMetadata(append(dst, `,"metadata":`...))
 	}
-	return append(dst, '}')
+	return dst
 }
 
 // appendMetadata appends the metadata object.
@@ -272,23 +286,4 @@ func UnknownCall(id, name string) Message {
 	calls := text.AppendJSON([]byte(`[{"id":`), id)
 	calls = text.AppendJSON(append(calls, `,"type":"function","function":{"name":`...), name)
 	return Message{Role: "assistant", ToolCalls: append(calls, `,"arguments":"{}"}}]`...)}
-}
-
-// maxCallIDs limits how many calls of one message are read.
-const maxCallIDs = 256
-
-// CallIDs returns the IDs of a tool_calls array, at most maxCallIDs.
-func CallIDs(toolCalls []byte) []string {
-	var out []string
-	if len(toolCalls) > 0 && toolCalls[0] == '[' {
-		walkArray(toolCalls, func(call []byte) {
-			if call[0] != '{' {
-				return
-			}
-			if id := stringMember(call, "id"); id != "" && len(out) < maxCallIDs {
-				out = append(out, id)
-			}
-		})
-	}
-	return out
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -39,6 +38,29 @@ type Incoming struct {
 	HasTurn    bool
 	Timestamp  int64  // as sent; 0 for none
 	Metadata   []byte // JSON object; nil for none
+	more       bool   // it has members beside these
+}
+
+// MoreMembers returns the members of the message that have no field here, as a JSON object, or "".
+// null says nothing.
+func (m *Incoming) MoreMembers() string {
+	if !m.more {
+		return ""
+	}
+	out := appendEdited(nil, m.Raw, func(dst, name, v []byte) []byte {
+		switch unquote(name) {
+		case "role", "content", "tool_calls", "tool_call_id", "name", "turn_id", "timestamp", "metadata":
+			return dst
+		}
+		if v[0] == 'n' {
+			return dst
+		}
+		return append(append(append(dst, name...), ':'), v...)
+	})
+	if len(out) == 2 {
+		return ""
+	}
+	return string(out)
 }
 
 // IsSystem reports whether the message instructs the model instead of being part of the
@@ -264,6 +286,8 @@ func (m *Incoming) set(i int, name, v []byte) error {
 		if kind == '{' {
 			m.Metadata = v
 		}
+	default:
+		m.more = true
 	}
 	return nil
 }
@@ -279,35 +303,6 @@ func checkObjects(name string, v []byte, must string) error {
 		n++
 	})
 	return err
-}
-
-// ContentText returns the text of a message's content (JSON): a string itself, the text parts of an
-// array joined by line breaks, or "" for anything else. Invalid UTF-8 becomes U+FFFD.
-func ContentText(content []byte) string {
-	if len(content) == 0 {
-		return ""
-	}
-	switch content[0] {
-	case '"':
-		return unquote(content)
-	case '[':
-		var b strings.Builder
-		walkArray(content, func(part []byte) {
-			if len(part) == 0 || part[0] != '{' {
-				return
-			}
-			t, ok := lookup(part, "text")
-			if !ok || t[0] != '"' {
-				return
-			}
-			if b.Len() > 0 {
-				b.WriteByte('\n')
-			}
-			b.WriteString(unquote(t))
-		})
-		return b.String()
-	}
-	return ""
 }
 
 // field returns the name of a field of message i in errors.

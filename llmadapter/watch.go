@@ -68,7 +68,8 @@ func (w *Watch) fire() {
 	}
 }
 
-// Event notes a data event. If r is complete, only a grace period is left.
+// Event notes a data event. The limit for the first token holds until the answer has begun. If r is
+// complete, only a grace period is left.
 func (w *Watch) Event(r *Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +78,7 @@ func (w *Watch) Event(r *Record) {
 		w.sooner(DoneGrace, ErrGrace)
 	case r.Finish != "":
 		w.sooner(FinishGrace, ErrGrace)
-	case !r.Begun(): // it is not part of the answer
+	case !r.Begun() && w.limits.FirstToken > 0: // no words, no call and no thought came yet
 	default:
 		w.moved()
 	}

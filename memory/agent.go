@@ -236,6 +236,17 @@ type LLMSettings struct {
 	// View is how the conversation is shown to the model. If nil, the model gets what was heard,
 	// and texts as they are.
 	View *view.View `json:",omitempty"`
+	// Members are the members of clients' messages that go upstream beside those that always do;
+	// nil means the default list.
+	Members []string `json:",omitempty"`
+	// Thoughts says which answers' thoughts go back to the LLM: "calls" (the default) are those
+	// with tool calls, "all" or "never".
+	Thoughts string `json:",omitempty"`
+	// Shape says which lists the LLM accepts: "as_is" (the default), "one_system" or "alternate".
+	Shape string `json:",omitempty"`
+	// Cache says how prompts are marked for the LLM's prompt cache: "off" (the default), "openai"
+	// or "anthropic".
+	Cache string `json:",omitempty"`
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
 	// Upstreams are tried in this order when the LLM above fails before the first byte of its
@@ -252,6 +263,11 @@ type Upstream struct {
 	Vendor  string                   // VendorCustom passes every field on, VendorAzure uses the form of Azure OpenAI
 	Model   string                   // in place of any other model, the request's included; "" leaves that alone
 	Headers map[string]secret.String // sent to this upstream and no other; values may be keys
+	// Thoughts, Shape and Cache are as in LLMSettings; "" is the first upstream's Thoughts and
+	// Shape, and no Cache.
+	Thoughts string `json:",omitempty"`
+	Shape    string `json:",omitempty"`
+	Cache    string `json:",omitempty"`
 }
 
 // VendorAzure is the vendor whose key goes into the header api-key.

@@ -38,7 +38,7 @@ func (m Message) AppendMetadata(dst []byte) []byte {
 		dst = text.AppendJSON(dst, m.Original())
 	}
 	if _, own := m.Metadata["finish_reason"]; Limited(m.FinishRsn) && !own {
-		dst = append(append(append(dst, `,"finish_reason":"`...), m.FinishRsn...), '"')
+		dst = text.AppendJSON(append(dst, `,"finish_reason":`...), m.FinishRsn)
 	}
 	switch len(m.Metadata) {
 	case 0:

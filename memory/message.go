@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/json"
 	"iter"
+	"strings"
 
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -234,7 +235,13 @@ type Rare struct {
 	// WithThoughts is all that the model produced, if that includes what it thought: Generated,
 	// Sent and Content leave thoughts out, since they are not spoken.
 	WithThoughts string `json:"with_thoughts,omitempty"`
-	Scope        Scope  `json:"scope,omitzero"`
+	// Members are the members of the message as it came that have no field here: a JSON object, or
+	// "". Those of an answer, such as reasoning_content, go back to the upstream that wrote it,
+	// which Origin names. It is a string, so that no store changes its form.
+	Members string `json:"members,omitempty"`
+	// Origin identifies the upstream that wrote the answer; "" for messages of others.
+	Origin string `json:"origin,omitempty"`
+	Scope  Scope  `json:"scope,omitzero"`
 	// Importance is 0 to 1 as set by the client; nil if not set.
 	Importance *float64 `json:"importance,omitempty"`
 	Category   string   `json:"category,omitempty"`
@@ -286,8 +293,25 @@ type Failure struct {
 }
 
 // Limited reports whether a finish_reason means that the model did not say all that it would have:
-// it reached its limit of tokens, or a filter stopped it.
-func Limited(finish string) bool { return finish == "length" || finish == "content_filter" }
+// it reached its limit of tokens, a filter stopped it, or the server gave up (abort, error and the
+// like). "" is not known, which counts as all.
+func Limited(finish string) bool {
+	switch strings.ToLower(finish) {
+	case "", "stop", "tool_calls", "function_call", "tool_use", "end_turn", "stop_sequence", "eos", "eos_token", "end_of_turn", "complete", "completed", "finished", "null":
+		return false
+	}
+	return true
+}
+
+// Aborted reports whether a finish_reason means that the answer broke off: it was limited, but
+// neither by its length nor by a filter.
+func Aborted(finish string) bool {
+	switch strings.ToLower(finish) {
+	case "length", "max_tokens", "max_output_tokens", "model_length", "content_filter", "safety", "refusal", "recitation", "blocklist", "prohibited_content", "spii":
+		return false
+	}
+	return Limited(finish)
+}
 
 // Original returns all that the model, or another author, produced.
 func (m Message) Original() string {
@@ -340,7 +364,7 @@ func (m Message) InHistory() bool {
 	case User:
 		return m.Counts()
 	case Assistant:
-		return m.Counts() && (m.Content != "" || len(m.ToolCalls) == 0 && (m.Interrupted || len(m.Parts) > 0))
+		return m.Counts() && (m.Content != "" || !m.CallsTool() && (m.Interrupted || len(m.Parts) > 0))
 	}
 	return false
 }
@@ -354,7 +378,13 @@ func (m Message) InContext() bool {
 // InMemory reports whether the message is in the agent's memory, as far as the message itself
 // shows: messages before Settings.Memory.BaseSeq are not.
 func (m *Message) InMemory() bool {
-	return m.Counts() && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0 || len(m.Parts) > 0)
+	return m.Counts() && (m.Role != Assistant || m.Content != "" || m.CallsTool() || len(m.Parts) > 0)
+}
+
+// CallsTool reports whether the message calls a tool, in the older form too, which is a member of
+// its own.
+func (m *Message) CallsTool() bool {
+	return len(m.ToolCalls) > 0 || m.Rare != nil && strings.Contains(m.Rare.Members, `"function_call":{`)
 }
 
 // Counts reports whether the message is final and accepted.

@@ -116,6 +116,22 @@ func (m *Message) Produced() string {
 	return m.Original()
 }
 
+// Members returns Rare.Members, or "".
+func (m *Message) Members() string {
+	if m.Rare == nil {
+		return ""
+	}
+	return m.Rare.Members
+}
+
+// Origin returns Rare.Origin, or "".
+func (m *Message) Origin() string {
+	if m.Rare == nil {
+		return ""
+	}
+	return m.Rare.Origin
+}
+
 // Scope returns Rare.Scope, or the zero Scope.
 func (m *Message) Scope() Scope {
 	if m.Rare == nil {

@@ -91,6 +91,9 @@ func (f *Failure) Redacted(r *redact.Redactor) *Failure {
 func (rare *Rare) redacted(r *redact.Redactor, part func(string) string, whole string) *Rare {
 	out := *rare
 	out.Filler, out.WithThoughts, out.Category = r.Text(out.Filler), r.Text(out.WithThoughts), r.Text(out.Category)
+	if out.Members != "" {
+		out.Members = string(r.Message([]byte(out.Members)))
+	}
 	if out.Raw != "" {
 		out.Raw = string(r.Message([]byte(out.Raw)))
 	}

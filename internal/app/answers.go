@@ -23,6 +23,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
 			URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates, OnQuestion: l.OnQuestion,
+			Members: l.Members, Thoughts: l.Thoughts, Shape: l.Shape, Cache: l.Cache,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Redactor: a.service.Redactor, Remember: a.remember,
@@ -36,7 +37,7 @@ func fallbacks(list []config.Upstream) []turn.Fallback {
 	for i, u := range list {
 		out[i] = turn.Fallback{Projects: u.Projects, Upstream: memory.Upstream{
 			Name: u.Name, URL: u.URL, APIKey: u.APIKey, Vendor: u.Vendor, Model: u.Model,
-			Headers: u.Headers,
+			Headers: u.Headers, Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
 		}}
 	}
 	return out

@@ -119,7 +119,7 @@ func rules() map[string]rule {
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault", "internal/text"}, []string{jsonSchema, yaml}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
 		"llmadapter":                   {[]string{"platform", "internal/fault", "internal/secret", "internal/text"}, []string{jsonExp}},
-		"llmadapter/responses":         {[]string{"llmadapter", "internal/fault", "internal/text"}, []string{jsonExp}},
+		"llmadapter/responses":         {[]string{"llmadapter", "memory", "internal/fault", "internal/text"}, []string{jsonExp}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
 		"memory/export":                {[]string{"memory", "memory/codec", "memory/items", "memory/record", "webhook", "internal/fault", "internal/secret"}, nil},
 		"memory/engine":                {[]string{"memory", "memory/codec", "internal/cache", "internal/fault"}, nil},

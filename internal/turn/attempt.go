@@ -51,6 +51,9 @@ func (x *exchange) ask(p *prompt) (*attempt, error) {
 		var last error
 		for t, ticket := q.next(); t != nil; t, ticket = q.next() {
 			a, trouble, err := q.try(t, ticket)
+			if err != nil && q.reshapes(t, err) {
+				a, trouble, err = q.try(t, ticket)
+			}
 			if err == nil {
 				p.release()
 				return a, nil
@@ -67,6 +70,20 @@ func (x *exchange) ask(p *prompt) (*attempt, error) {
 			return nil, llmadapter.CauseFault(context.Cause(x.ctx), last)
 		}
 	}
+}
+
+// reshapes reports whether an upstream is to be asked again at once with a list in another order,
+// since it complained of the order. Its later calls begin with that order.
+func (q *asker) reshapes(t *target, err error) bool {
+	up, ok := errors.AsType[*llmadapter.UpstreamError](err)
+	if !ok || t.shape == llmadapter.ShapeAlternate || !up.ComplainsOfOrder() || context.Cause(q.ctx) != nil {
+		return false
+	}
+	t.shape = llmadapter.ShapeAlternate
+	q.shapes.learn(q.turn.Agent.Project, t)
+	q.cfg.Log.Warn().Str("agent", q.turn.Agent.ID).Str("upstream", t.name).Str("shape", t.shape).
+		Msg("an upstream refused the order of the messages; it is asked again with user and assistant in turn")
+	return true
 }
 
 // next returns the first upstream of this round that its breaker admits, or the first of the rest
@@ -123,7 +140,7 @@ func (q *asker) another(round int) bool {
 	}
 }
 
-// try asks one upstream. If another could take over, it waits for the first data of the response.
+// try asks one upstream; see check.
 func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trouble, error) {
 	t.tried = true
 	more := slices.ContainsFunc(q.targets, func(o target) bool { return !o.tried && !o.spent })
@@ -140,7 +157,7 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	if err == nil {
 		body := &meter{res.Body, &q.timing, q.cfg.Now}
 		res.Body, a.res = body, res
-		if err = a.check(more); err == nil {
+		if err = a.check(more || q.failureText() != ""); err == nil {
 			q.tried(sent, t.name, nil)
 			return a, llmadapter.None, nil
 		}
@@ -200,17 +217,17 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 // setUpstream notes which upstream is asked, and tells the client.
 func (x *exchange) setUpstream(t *target) {
 	x.answer.relay.Mu.Lock()
-	x.answer.upstream = t.name
+	x.answer.upstream, x.answer.origin = t.name, t.to.Origin
 	x.answer.relay.Mu.Unlock()
 	if x.client != nil {
 		x.client.whileSilent(func() { x.client.w.Header()[UpstreamHeader] = []string{t.name} })
 	}
 }
 
-// check refuses a response that cannot be an answer. If another upstream could take over, it waits
-// for the first data.
-func (a *attempt) check(more bool) error {
-	if err := readable(a.res); err != nil || !more {
+// check refuses a response that cannot be an answer. If something else could be said instead, by
+// another upstream or with the failure message, it waits until the answer begins.
+func (a *attempt) check(hold bool) error {
+	if err := readable(a.res); err != nil || !hold {
 		return err
 	}
 	wait := a.awaitWhole

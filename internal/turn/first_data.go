@@ -28,32 +28,25 @@ func noAnswer(body []byte) error {
 	return fault.New(fault.Upstream, "the LLM answered 200 with something that is not a chat completion")
 }
 
-// errNoWords is a stream that ended without a single chunk.
-var errNoWords = fault.New(fault.Upstream, "the LLM's stream ended without an answer")
+// errNoWords is an answer without words, tool calls and thoughts.
+var errNoWords = fault.New(fault.Upstream, "the LLM's answer is empty")
 
-// awaitData reads a stream up to its first data event and puts back what it read. It fails for an
-// error object that comes before any word, if another upstream may do better.
+// awaitData reads a stream until its answer begins, and puts back what it read. It fails for an
+// answer that ends without words, and for an error object that comes before any word if another
+// upstream may do better.
 func (a *attempt) awaitData() error {
 	var sse llmadapter.SSE
-	var first *llmadapter.Record
-	event := func(data []byte, read func(*llmadapter.Record, []byte)) {
-		if head := (llmadapter.Record{}); first == nil {
-			if read(&head, data); head.Begun() { // else it only says how the answer is to be spoken
-				first = &head
-			}
-		}
-	}
+	var head llmadapter.Record
 	buf := make([]byte, 0, 1<<10)
-	for first == nil && len(buf) < maxHeldBack {
+	for !head.Begun() && len(buf) < maxHeldBack {
 		buf = slices.Grow(buf, 1<<10)
 		n, err := a.res.Body.Read(buf[len(buf):cap(buf)])
-		sse.Feed(buf[len(buf):len(buf)+n], func(data []byte, _ int) { event(data, (*llmadapter.Record).Chunk) })
+		sse.Feed(buf[len(buf):len(buf)+n], func(data []byte, _ int) { head.Chunk(data) })
 		buf = buf[:len(buf)+n]
 		if err == nil {
 			continue
 		}
-		sse.End(func(data []byte) { event(data, (*llmadapter.Record).Tail) })
-		if first != nil {
+		if sse.End(head.Tail); head.Begun() {
 			break // the relay meets the same error again
 		}
 		if context.Cause(a.ctx) == nil && errors.Is(err, io.EOF) {
@@ -61,22 +54,22 @@ func (a *attempt) awaitData() error {
 		}
 		return llmadapter.ReadFault(a.ctx, err)
 	}
-	if err := a.errorObject(first); err != nil {
+	if err := a.refused(&head); err != nil {
 		return err
 	}
 	a.res.Body = putBack(buf, a.res.Body)
 	return nil
 }
 
-// awaitWhole reads an answer in one piece and puts it back. It fails if it is not an answer, or an
-// error object where another upstream may do better.
+// awaitWhole reads an answer in one piece and puts it back. It fails if it is not an answer or
+// empty, or for an error object where another upstream may do better.
 func (a *attempt) awaitWhole() error {
 	var rec llmadapter.Record
 	body, err := a.readUnary(&rec)
 	if err != nil {
 		return err
 	}
-	if err := a.errorObject(&rec); err != nil {
+	if err := a.refused(&rec); err != nil {
 		return err
 	}
 	a.res.ContentLength = int64(len(body))
@@ -84,10 +77,15 @@ func (a *attempt) awaitWhole() error {
 	return nil
 }
 
-// errorObject returns the error of a record that begins with an error object, if another upstream
-// may do better. rec may be nil.
-func (a *attempt) errorObject(rec *llmadapter.Record) error {
-	if rec == nil || rec.Error == nil || rec.Spoke() {
+// refused returns the error of an answer that ended before it began: with an error object, if
+// another upstream may do better, or without words.
+func (a *attempt) refused(rec *llmadapter.Record) error {
+	switch {
+	case !rec.Empty():
+		return nil
+	case rec.Error == nil && rec.Ended():
+		return errNoWords
+	case rec.Error == nil:
 		return nil
 	}
 	if err := a.streamFault(rec.Error); troubleAfter2xx(err).FallsOver() {

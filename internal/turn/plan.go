@@ -77,6 +77,11 @@ func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 	if err := p.checkLLM(head.Agent.Settings.LLM); err != nil {
 		return agents.Plan{}, err
 	}
+	if p.settings(head.Agent.Settings.LLM).Vendor != memory.VendorCustom {
+		if err := p.req.CheckParts(); err != nil {
+			return agents.Plan{}, err
+		}
+	}
 	if head.Agent.Settings.Memory.Remember.Prompts() {
 		p.removeRecalled()
 	}
@@ -149,7 +154,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, e
 		}
 	}
 	out := agents.Plan{}
-	all, err := p.injectResults(all, recent, &out)
+	all, err := p.injectResults(p.withoutResent(all, recent), recent, &out)
 	if err != nil {
 		return out, err
 	}

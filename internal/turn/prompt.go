@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/toolbox"
@@ -60,18 +59,19 @@ func (p *prompt) body(t *target) []byte {
 	if p.plan != nil {
 		req = p.plan.req
 	}
-	list := p.hidden(p.withMemory(p.messages(t.custom), t.custom))
+	list := p.hidden(p.withMemory(p.messages(t.to.Custom), t.to.Custom))
 	p.noteTold(list)
 	a := llmadapter.Assembly{
 		Summary: p.summary(),
 		System:  p.llm.SystemMessages, Variables: p.llm.Variables, Request: req,
-		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: list, Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
+		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: list, To: t.to,
+		Shape: t.shape, Cache: t.cache, CacheKey: p.turn.Agent.ID, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
 		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
 	size := 4 << 10 // for all besides the conversation
 	for i := range list {
 		m := &list[i]
-		size += 40 + len(m.Text) + len(m.Content) + len(m.ToolCalls) + len(m.Raw)
+		size += 40 + len(m.Text) + len(m.Content) + len(m.ToolCalls) + len(m.Raw) + len(m.Members)
 	}
 	return a.Append(make([]byte, 0, size))
 }
@@ -93,6 +93,7 @@ func (p *prompt) hidden(list []llmadapter.Message) []llmadapter.Message {
 	for i := range list {
 		m := &list[i]
 		m.Text, m.Content, m.Raw, m.ToolCalls = p.hide.Text(m.Text), p.hide.Parts(m.Content), p.hide.Message(m.Raw), p.hide.Calls(m.ToolCalls)
+		m.Members, m.Signed = string(p.hide.Message([]byte(m.Members))), p.hide.Calls(m.Signed)
 	}
 	return list
 }
@@ -128,9 +129,6 @@ func (p *prompt) ledgerList(text texts) []llmadapter.Message {
 	for _, m := range context {
 		out = append(out, fromMemory(m, text.custom))
 	}
-	if p.plan != nil && text.custom {
-		p.plan.keepUnknownFields(out)
-	}
 	if text.Changes() {
 		for i, m := range context {
 			text.rewrite(&out[i], m)
@@ -144,20 +142,4 @@ func (p *prompt) ledgerList(text texts) []llmadapter.Message {
 		seqs[i] = m.Seq
 	}
 	return newToolCalls(text, p.turn.Recent(), out, seqs).mend()
-}
-
-// keepUnknownFields adds to the messages that this request brought, which come last, the fields
-// that the ledger does not know.
-func (p *plan) keepUnknownFields(out []llmadapter.Message) {
-	i := len(p.req.Messages) - 1
-	for j := range slices.Backward(out) {
-		for i >= 0 && p.req.Messages[i].IsSystem() {
-			i--
-		}
-		if i < 0 || out[j].Role != p.req.Messages[i].Role || out[j].Text != p.req.Messages[i].Text() {
-			return
-		}
-		out[j].Raw = p.req.Messages[i].Raw
-		i--
-	}
 }

@@ -92,7 +92,10 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 		m.Content, m.Raw = content, raw
 	}
 	if s != nil {
-		m.Seq = s.Seq
+		m.Seq, m.Members, m.Origin = s.Seq, s.Members(), s.Origin()
+		if m.ToolCalls != nil && s.ToolCalls != nil {
+			m.Signed = s.ToolCalls
+		}
 	}
 	// Its own fields may say when it was said, by whom, and how much of it.
 	if s == nil && v.Changes() {
@@ -148,6 +151,7 @@ func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 func fromMemory(m *memory.Message, custom bool) llmadapter.Message {
 	out := llmadapter.Message{
 		Seq: m.Seq, Role: string(m.WireRole()), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
+		Members: m.Members(), Origin: m.Origin(),
 	}
 	if len(m.Parts) > 0 {
 		out.Content = m.Parts

@@ -85,7 +85,7 @@ func (a *attempt) finished(rec *llmadapter.Record) bool {
 
 // readFault returns the error for a stream that could not be read to its end.
 func (a *attempt) readFault(rec *llmadapter.Record, err error) error {
-	if errors.Is(err, llmadapter.ErrTruncated) && !rec.Begun() && context.Cause(a.ctx) == nil {
+	if errors.Is(err, llmadapter.ErrTruncated) && !rec.HasChunks() && context.Cause(a.ctx) == nil {
 		return errNoWords
 	}
 	return llmadapter.ReadFault(a.ctx, err)
@@ -99,21 +99,23 @@ func (a *attempt) hear(rec *llmadapter.Record) {
 	}
 }
 
-// settleEnd stores an answer that the upstream ended, perhaps with an error object that the client
-// was sent.
+// settleEnd stores an answer that the upstream ended, perhaps without words, or with an error object
+// that the client was sent.
 func (x *exchange) settleEnd(a *attempt) error {
 	x.answer.relay.Mu.Lock()
 	rec := &x.answer.relay.Record
-	broken, unsent := rec.Error, x.answer.drained && rec.Sent() != rec.Generated()
+	broken, empty, unsent := rec.Error, rec.Empty(), x.answer.drained && rec.Sent() != rec.Generated()
 	x.answer.relay.Mu.Unlock()
 	switch {
 	case unsent: // it ended before what the client was sent of it was stored
 		return x.settle(agents.ErrClientGone, nil, "")
-	case broken == nil:
-		return x.settle(nil, nil, "")
+	case broken != nil:
+		err := a.streamFault(broken)
+		return x.settle(err, failureOf(err), "")
+	case empty:
+		return x.settle(errNoWords, failureOf(errNoWords), "")
 	}
-	err := a.streamFault(broken)
-	return x.settle(err, failureOf(err), "")
+	return x.settle(nil, nil, "")
 }
 
 // relayWhole passes on an answer in one piece, unchanged, once it is stored.

@@ -54,6 +54,7 @@ type Runner struct {
 	metrics  *metrics
 	joins    joins
 	breakers *breakers
+	shapes   shapes
 	draining atomic.Int64
 
 	mu      sync.Mutex
@@ -85,7 +86,7 @@ func New(c Config) *Runner {
 	c.Drain.Time = cmp.Or(c.Drain.Time, 2*time.Minute)
 	c.Drain.Bytes = cmp.Or(c.Drain.Bytes, 4<<20)
 	c.Drain.Calls = cmp.Or(c.Drain.Calls, 64)
-	r := &Runner{cfg: c, metrics: newMetrics(c.Metrics), joins: joins{running: map[joinKey]*share{}}, breakers: newBreakers(c)}
+	r := &Runner{cfg: c, metrics: newMetrics(c.Metrics), joins: joins{running: map[joinKey]*share{}}, breakers: newBreakers(c), shapes: shapes{of: map[breakerKey]string{}}}
 	r.life, r.end = context.WithCancelCause(context.Background())
 	return r
 }

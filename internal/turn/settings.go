@@ -34,6 +34,10 @@ func (r *Runner) settings(a memory.LLMSettings) memory.LLMSettings {
 		}
 		a.APIKey = cmp.Or(a.APIKey, d.APIKey)
 		a.Vendor = cmp.Or(a.Vendor, d.Vendor)
+		a.Thoughts, a.Shape, a.Cache = cmp.Or(a.Thoughts, d.Thoughts), cmp.Or(a.Shape, d.Shape), cmp.Or(a.Cache, d.Cache)
+		if a.Members == nil {
+			a.Members = d.Members
+		}
 	}
 	a.Model = cmp.Or(a.Model, d.Model)
 	a.OnDisconnect = cmp.Or(a.OnDisconnect, d.OnDisconnect)

@@ -26,6 +26,7 @@ type answer struct {
 
 	relay    llmadapter.Relay // its Mu guards what follows, too
 	upstream string           // name of the upstream that answers, or was asked last
+	origin   string           // what identifies it: see originOf
 	settling bool             // settle was called
 	body     []byte           // of the last request to it
 	tries    []memory.Try
@@ -82,15 +83,18 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	rec := &x.answer.relay.Record
 	generated := rec.Generated()
 	out := agents.Answer{
-		Generated: generated, WithThoughts: rec.WithThoughts(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
+		Generated: generated, WithThoughts: rec.WithThoughts(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), Origin: x.answer.origin, FinishRsn: text.Clip(rec.Finish, maxFinish), Usage: rec.Usage,
 		UpstreamID: rec.ID, Upstream: x.answer.upstream, Filler: filler, Recalled: x.answer.recalled,
 		Repeats:  failureText == "" && !rec.Calls() && x.answer.voices(generated),
-		Complete: (err == nil || rec.Complete()) && !rec.Cut(),
+		Complete: (err == nil || rec.Complete()) && !rec.Cut() && !memory.Aborted(rec.Finish),
 		Err:      err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
 			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
 			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),
 		},
+	}
+	if out.Complete || out.ToolCalls != nil { // a half thought has no signature
+		out.Members = rec.Members()
 	}
 	if out.Model = rec.Model; out.Model == "" {
 		out.Model = gjson.GetBytes(x.answer.body, "model").String()
@@ -107,8 +111,13 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	switch {
 	case failureText != "":
 		label = "failure_message"
+	case err == nil && memory.Aborted(out.FinishRsn):
+		label = "aborted"
 	case err == nil && memory.Limited(out.FinishRsn):
-		label = out.FinishRsn
+		label = "length"
+		if out.FinishRsn == "content_filter" {
+			label = out.FinishRsn
+		}
 	}
 	x.metrics.answers.WithLabelValues(label).Inc()
 	from := x.cfg.Now()
@@ -120,6 +129,9 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	x.trace.memory(from, x.cfg.Now())
 	return x.answer.unstored
 }
+
+// maxFinish limits how many bytes of a finish_reason are stored.
+const maxFinish = 64
 
 // errNotStored is an answer that the store did not accept.
 var errNotStored = errors.New("the answer could not be stored")

@@ -1,7 +1,11 @@
 package turn
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +43,9 @@ type target struct {
 	name, label string // label is the name in metrics
 	url         string // of its chat completions
 	azure       bool
-	custom      bool // every message field is sent
+	to          llmadapter.Recipient
+	shape       string // llm.shape
+	cache       string // llm.cache
 	key         string
 	headers     map[string]secret.String
 	model       string // in place of any other; "" = none
@@ -56,7 +62,7 @@ type target struct {
 func (x *exchange) targets() []target {
 	l, agent := &x.llm, &x.turn.Agent.Settings.LLM
 	own := agent.URL == ""
-	first := newTarget(&memory.Upstream{Name: PrimaryUpstream, URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Headers: l.Headers}, agentLabel, !own)
+	first := newTarget(&memory.Upstream{Name: PrimaryUpstream, URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Headers: l.Headers, Cache: l.Cache}, agentLabel, !own)
 	if own && agent.APIKey == "" {
 		first.label = PrimaryUpstream
 	}
@@ -74,9 +80,16 @@ func (x *exchange) targets() []target {
 			}
 		}
 	}
-	if x.aside { // a question has no turn, and no fields beyond OpenAI's
-		for i := range out {
-			out[i].custom = false
+	for i := range out {
+		t := &out[i]
+		t.to.Fallback, t.to.Members = i > 0, x.llm.Members
+		t.to.Thoughts, t.shape = cmp.Or(t.to.Thoughts, x.llm.Thoughts), cmp.Or(t.shape, x.llm.Shape)
+		t.shape = x.shapes.get(x.turn.Agent.Project, t)
+		if x.llm.Members == nil {
+			t.to.Members = llmadapter.PassedMembers()
+		}
+		if x.aside { // a question has no turn, and no fields beyond OpenAI's
+			t.to.Custom = false
 		}
 	}
 	if len(out) > 1 { // a single one needs no breaker
@@ -94,10 +107,20 @@ const agentLabel = "agent"
 // newTarget returns the target for an upstream; for exact see llmadapter.ChatURL.
 func newTarget(u *memory.Upstream, label string, exact bool) target {
 	azure := llmadapter.IsAzure(u.URL, u.Vendor)
-	return target{
-		name: u.Name, label: label, url: llmadapter.ChatURL(u.URL, azure, exact), azure: azure, custom: u.Vendor == memory.VendorCustom,
-		key: u.APIKey.Reveal(), headers: u.Headers, model: u.Model,
+	t := target{
+		name: u.Name, label: label, url: llmadapter.ChatURL(u.URL, azure, exact), azure: azure,
+		key: u.APIKey.Reveal(), headers: u.Headers, model: u.Model, shape: u.Shape, cache: u.Cache,
 	}
+	t.to.Custom, t.to.Thoughts, t.to.Origin = u.Vendor == memory.VendorCustom, u.Thoughts, originOf(t.url, u.Model)
+	return t
+}
+
+// originOf identifies an upstream by its address and the model that it is asked for, so that an
+// answer's signatures return to the LLM that made them. It holds no secret.
+func originOf(url, model string) string {
+	address, _, _ := strings.Cut(url, "?")
+	sum := sha256.Sum256([]byte(address + "\x00" + model))
+	return hex.EncodeToString(sum[:8])
 }
 
 // breakers holds the circuit breakers of upstreams: one for each of the server's own, and one for
@@ -161,4 +184,28 @@ func (b *breakers) of(project string, t *target) *breaker.Breaker {
 		b.agents[key] = one
 	}
 	return one
+}
+
+// shapes are the shapes of lists that upstreams turned out to want, each for one project, since any
+// project may name any address. Up to maxBreakers are kept.
+type shapes struct {
+	mu sync.Mutex
+	of map[breakerKey]string
+}
+
+// learn notes the shape that an upstream is asked with from now on.
+func (s *shapes) learn(project string, t *target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.of) >= maxBreakers {
+		clear(s.of) // they are learned again
+	}
+	s.of[breakerKey{project, t.to.Origin}] = t.shape
+}
+
+// get returns the shape that an upstream turned out to want, or else that of its settings.
+func (s *shapes) get(project string, t *target) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.of[breakerKey{project, t.to.Origin}], t.shape)
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
 )
 
 // Types of items and of their parts.
@@ -81,17 +83,18 @@ type Item struct {
 	Name      string   `json:"name,omitzero"`
 	Arguments *string  `json:"arguments,omitzero"`
 
-	index int             // of a call among the calls
-	text  strings.Builder // of the last part, or the arguments
+	index       int               // of a call among the calls
+	text        strings.Builder   // of the last part, or the arguments
+	annotations []json.RawMessage // of the last part
 }
 
 // Part is a part of a message or of reasoning.
 type Part struct {
-	Type        string   `json:"type"`
-	Text        *string  `json:"text,omitzero"`
-	Refusal     *string  `json:"refusal,omitzero"`
-	Annotations []string `json:"annotations,omitzero"`
-	Logprobs    []string `json:"logprobs,omitzero"`
+	Type        string            `json:"type"`
+	Text        *string           `json:"text,omitzero"`
+	Refusal     *string           `json:"refusal,omitzero"`
+	Annotations []json.RawMessage `json:"annotations,omitzero"`
+	Logprobs    []string          `json:"logprobs,omitzero"`
 }
 
 // Usage is how many tokens an answer took.
@@ -105,39 +108,6 @@ type Usage struct {
 		Reasoning int64 `json:"reasoning_tokens"`
 	} `json:"output_tokens_details"`
 	Total int64 `json:"total_tokens"`
-}
-
-// chunk is a chat.completion.chunk, a chat.completion or an error.
-type chunk struct {
-	Model   string `json:"model"`
-	Choices []struct {
-		Index   int     `json:"index"`
-		Delta   delta   `json:"delta"`
-		Message delta   `json:"message"`
-		Finish  *string `json:"finish_reason"`
-	} `json:"choices"`
-	Usage *chatUsage `json:"usage"`
-	Error *Failure   `json:"error"`
-}
-
-type delta struct {
-	Content   json.RawMessage `json:"content"`
-	Refusal   string          `json:"refusal"`
-	Reasoning string          `json:"reasoning_content"` // DeepSeek, vLLM
-	Thinking  string          `json:"reasoning"`         // OpenRouter, Ollama
-	ToolCalls []callDelta     `json:"tool_calls"`
-	Audio     struct {
-		Transcript string `json:"transcript"`
-	} `json:"audio"`
-}
-
-type callDelta struct {
-	Index    *int   `json:"index"`
-	ID       string `json:"id"`
-	Function struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
-	} `json:"function"`
 }
 
 type chatUsage struct {
@@ -156,6 +126,7 @@ type chatUsage struct {
 type answer struct {
 	ref  Ref
 	res  Response
+	rec  llmadapter.Record          // what was read of the chat completion
 	emit func(kind string, e event) // nil emits nothing
 	size int                        // bytes of text that are kept
 	over bool                       // the last event was emitted
@@ -163,30 +134,32 @@ type answer struct {
 
 // event is what events of the stream have beside their type and number.
 type event struct {
-	Type     string    `json:"type"`
-	Number   int       `json:"sequence_number"`
-	Response *Response `json:"response,omitzero"`
-	Item     *Item     `json:"item,omitzero"`
-	ItemID   string    `json:"item_id,omitzero"`
-	Output   *int      `json:"output_index,omitzero"`
-	Content  *int      `json:"content_index,omitzero"`
-	Part     *Part     `json:"part,omitzero"`
-	Delta    string    `json:"delta,omitzero"`
-	Text     *string   `json:"text,omitzero"`
-	Refusal  *string   `json:"refusal,omitzero"`
-	Name     string    `json:"name,omitzero"`
-	Args     *string   `json:"arguments,omitzero"`
-	Logprobs []string  `json:"logprobs,omitzero"`
-	Code     string    `json:"code,omitzero"`
-	Message  string    `json:"message,omitzero"`
-	Param    *string   `json:"param,omitzero"`
+	Type       string          `json:"type"`
+	Number     int             `json:"sequence_number"`
+	Response   *Response       `json:"response,omitzero"`
+	Item       *Item           `json:"item,omitzero"`
+	ItemID     string          `json:"item_id,omitzero"`
+	Output     *int            `json:"output_index,omitzero"`
+	Content    *int            `json:"content_index,omitzero"`
+	Part       *Part           `json:"part,omitzero"`
+	Delta      string          `json:"delta,omitzero"`
+	Text       *string         `json:"text,omitzero"`
+	Refusal    *string         `json:"refusal,omitzero"`
+	Name       string          `json:"name,omitzero"`
+	Args       *string         `json:"arguments,omitzero"`
+	Logprobs   []string        `json:"logprobs,omitzero"`
+	Annotation json.RawMessage `json:"annotation,omitzero"`
+	Nth        *int            `json:"annotation_index,omitzero"`
+	Code       string          `json:"code,omitzero"`
+	Message    string          `json:"message,omitzero"`
+	Param      *string         `json:"param,omitzero"`
 }
 
 // newAnswer returns the response to r before it begins. now is in Unix seconds.
 func (r *Request) newAnswer(ref Ref, now int64) *answer {
 	var model string
 	_ = r.read("model", &model) // checked as a chat request
-	return &answer{ref: ref, res: Response{
+	a := &answer{ref: ref, res: Response{
 		ID: ref.ID(), Object: "response", CreatedAt: now, Status: inProgress, Model: model, Output: []*Item{},
 		Instructions: r.asked("instructions", "null"), MaxOutputTokens: r.asked("max_output_tokens", "null"), Metadata: r.asked("metadata", "{}"),
 		ParallelToolCalls: r.asked("parallel_tool_calls", "true"), Previous: r.asked("previous_response_id", "null"),
@@ -194,6 +167,8 @@ func (r *Request) newAnswer(ref Ref, now int64) *answer {
 		Text: r.asked("text", `{"format":{"type":"text"}}`), ToolChoice: r.asked("tool_choice", `"auto"`), Tools: r.asked("tools", "[]"),
 		TopP: r.asked("top_p", "null"), Truncation: r.asked("truncation", `"disabled"`), User: r.asked("user", "null"),
 	}}
+	a.rec.Changed = a.changed
+	return a
 }
 
 // asked returns a member of the request, or what it means to leave it out.
@@ -212,60 +187,72 @@ func (a *answer) begin() {
 	}
 }
 
-// read reads a chunk of a chat completion, or a whole one.
+// read reads the data of an event of a chat completion, [DONE] included.
 func (a *answer) read(data []byte) {
-	var c chunk
-	_ = json.Unmarshal(data, &c) // fields of other types are left out
-	if c.Model != "" {
-		a.res.Model = c.Model
-	}
-	a.used(c.Usage)
-	if c.Error != nil {
-		c.Error.Code = cmp.Or(c.Error.Code, "server_error")
-		a.fail(c.Error)
-		return
-	}
-	for i := range c.Choices {
-		choice := &c.Choices[i]
-		if choice.Index != 0 {
-			continue
-		}
-		a.delta(&choice.Delta)
-		a.delta(&choice.Message)
-		if choice.Finish != nil {
-			a.finish(*choice.Finish)
-		}
+	a.rec.Chunk(data)
+	a.head()
+	if a.rec.Done {
+		a.end()
 	}
 }
 
-// used notes what the answer took; nil changes nothing.
-func (a *answer) used(u *chatUsage) {
-	if u != nil {
-		a.res.Usage = &Usage{Input: u.Prompt, Output: u.Completion, Total: u.Total}
-		a.res.Usage.InputDetails.Cached, a.res.Usage.OutputDetails.Reasoning = u.PromptDetails.Cached, u.CompletionDetails.Reasoning
+// readWhole reads a chat completion in one piece.
+func (a *answer) readWhole(body []byte) {
+	a.rec.Unary(body)
+	a.head()
+}
+
+// head notes what was read beside the output.
+func (a *answer) head() {
+	a.res.Model = cmp.Or(a.rec.Model, a.res.Model)
+	if len(a.rec.Error) > 0 {
+		said, code := llmadapter.ErrorText(a.rec.Error) // without secrets
+		a.fail(&Failure{Code: cmp.Or(code, "server_error"), Message: said})
+		return
 	}
+	a.finish(a.rec.Finish)
+}
+
+// changed adds a piece of the chat completion to the output.
+func (a *answer) changed(c llmadapter.Change) {
+	switch c.Kind {
+	case llmadapter.Words:
+		a.say(message, outputText, c.Text)
+	case llmadapter.Refusal:
+		a.say(message, refusal, c.Text)
+	case llmadapter.Thought:
+		a.say(reasoning, reasoningText, c.Text)
+	case llmadapter.Retracted:
+		a.retract()
+	case llmadapter.CallBegun:
+		a.call(c.Call)
+	case llmadapter.CallArguments:
+		it, at := a.item(functionCall, func(it *Item) bool { return it.index == c.Call })
+		a.keep(it, c.Text)
+		a.send("response.function_call_arguments.delta", event{ItemID: it.ID, Output: &at, Delta: c.Text})
+	case llmadapter.Annotation:
+		a.annotate(json.RawMessage(c.Text))
+	}
+}
+
+// used notes what the answer took.
+func (a *answer) used(usage []byte) {
+	var u chatUsage
+	if len(usage) == 0 || json.Unmarshal(usage, &u) != nil {
+		return
+	}
+	a.res.Usage = &Usage{Input: u.Prompt, Output: u.Completion, Total: u.Total}
+	a.res.Usage.InputDetails.Cached, a.res.Usage.OutputDetails.Reasoning = u.PromptDetails.Cached, u.CompletionDetails.Reasoning
 }
 
 // finish notes why the model stopped.
 func (a *answer) finish(reason string) {
-	switch reason {
-	case "length":
+	switch {
+	case !memory.Limited(reason):
+	case reason == "length", reason == "max_tokens":
 		a.res.Incomplete = &Incomplete{"max_output_tokens"}
-	case "content_filter":
-		a.res.Incomplete = &Incomplete{reason}
-	}
-}
-
-func (a *answer) delta(d *delta) {
-	a.say(reasoning, reasoningText, d.Reasoning)
-	if d.Reasoning == "" { // some servers send both
-		a.say(reasoning, reasoningText, d.Thinking)
-	}
-	// If it has both, they are the same words.
-	a.say(message, outputText, cmp.Or(llmadapter.ContentText(d.Content), d.Audio.Transcript))
-	a.say(message, refusal, d.Refusal)
-	for i := range d.ToolCalls {
-		a.call(&d.ToolCalls[i])
+	default:
+		a.res.Incomplete = &Incomplete{text.Clip(reason, 64)}
 	}
 }
 
@@ -288,34 +275,49 @@ func (a *answer) say(item, kind, text string) {
 	a.send("response."+kind+".delta", e)
 }
 
-// call adds a part of a tool call. Parts of a call have the same index; a server without indexes
-// sends whole calls, each with an ID of its own.
-func (a *answer) call(d *callDelta) {
-	n := 0
+// call adds a tool call.
+func (a *answer) call(n int) {
+	it, at := a.item(functionCall, func(it *Item) bool { return it.index == n })
+	it.index, it.ID, it.Arguments = n, a.ref.call(n), new("")
+	it.CallID, it.Name = a.rec.Call(n)
+	a.send("response.output_item.added", event{Output: &at, Item: it})
+}
+
+// retract moves the words so far to the reasoning: they turned out to be thoughts. A stream has
+// sent them already; what ends it has them in their place.
+func (a *answer) retract() {
 	for _, it := range a.res.Output {
-		if it.Type == functionCall {
-			n++
+		if it.Type == message && len(it.Content) > 0 {
+			words := it.text.String()
+			it.text.Reset()
+			to, _ := a.item(reasoning, func(*Item) bool { return true })
+			if len(to.Content) == 0 {
+				to.Content = append(to.Content, newPart(reasoningText, ""))
+			}
+			to.text.WriteString(words)
 		}
 	}
-	index := n
-	if d.Index != nil {
-		index = *d.Index
+}
+
+// annotate adds an annotation of a chat completion to the last text. There, what it is stands in a
+// member with the name of its type; in a response, beside the type.
+func (a *answer) annotate(raw json.RawMessage) {
+	var in map[string]json.RawMessage
+	if json.Unmarshal(raw, &in) != nil {
+		return
 	}
-	it, at := a.item(functionCall, func(it *Item) bool {
-		return d.Index != nil && it.index == index || d.Index == nil && (d.ID == "" || d.ID == it.CallID)
-	})
-	if it.Arguments == nil {
-		it.index, it.ID, it.CallID, it.Name, it.Arguments = index, a.ref.call(n), d.ID, d.Function.Name, new("")
-		a.send("response.output_item.added", event{Output: &at, Item: it})
+	var kind string
+	_ = json.Unmarshal(in["type"], &kind) // anything but a string names none
+	var inner map[string]json.RawMessage
+	if json.Unmarshal(in[kind], &inner) == nil && inner != nil {
+		inner["type"] = in["type"]
+		raw = json.RawMessage(encode(inner))
 	}
-	args := string(d.Function.Arguments)
-	if len(args) > 0 && args[0] != '{' { // some servers send an object
-		args = ""
-		_ = json.Unmarshal(d.Function.Arguments, &args)
-	}
-	if args != "" {
-		a.keep(it, args)
-		a.send("response.function_call_arguments.delta", event{ItemID: it.ID, Output: &at, Delta: args})
+	it, at := a.item(message, func(*Item) bool { return true })
+	n := len(it.annotations)
+	it.annotations = append(it.annotations, raw)
+	if len(it.Content) > 0 {
+		a.send("response.output_text.annotation.added", event{ItemID: it.ID, Output: &at, Content: new(len(it.Content) - 1), Annotation: raw, Nth: &n})
 	}
 }
 
@@ -352,9 +354,16 @@ func (it *Item) close() {
 	text := strings.ToValidUTF8(it.text.String(), "")
 	switch n := len(it.Content); {
 	case it.Type == functionCall:
+		if text == "" {
+			text = "{}"
+		}
 		it.Arguments = &text
 	case n > 0:
-		it.Content[n-1] = newPart(it.Content[n-1].Type, text)
+		p := newPart(it.Content[n-1].Type, text)
+		if p.Type == outputText && len(it.annotations) > 0 {
+			p.Annotations, it.annotations = it.annotations, nil
+		}
+		it.Content[n-1] = p
 		it.text.Reset()
 	}
 }
@@ -364,7 +373,7 @@ func newPart(kind, text string) *Part {
 	case refusal:
 		return &Part{Type: kind, Refusal: &text}
 	case outputText:
-		return &Part{Type: kind, Text: &text, Annotations: []string{}, Logprobs: []string{}}
+		return &Part{Type: kind, Text: &text, Annotations: []json.RawMessage{}, Logprobs: []string{}}
 	}
 	return &Part{Type: kind, Text: &text}
 }
@@ -382,6 +391,8 @@ func (a *answer) end() {
 	if a.over {
 		return
 	}
+	a.say(message, outputText, a.rec.Rest())
+	a.used(a.rec.Usage)
 	if len(a.res.Output) == 0 { // clients expect a message
 		it, _ := a.item(message, nil)
 		it.Content = []*Part{newPart(outputText, "")}

@@ -1,6 +1,9 @@
 package responses
 
 import (
+	"cmp"
+
+	"github.com/go-json-experiment/json"
 	"strconv"
 	"strings"
 
@@ -24,6 +27,7 @@ type inputItem struct {
 	Name      string         `json:"name"`
 	Arguments string         `json:"arguments"`
 	Output    jsontext.Value `json:"output"`
+	Summary   jsontext.Value `json:"summary"`
 }
 
 // readInput reads input: a string, which is what the user says, or an array of items.
@@ -101,6 +105,7 @@ type chatMessage struct {
 	Content    jsontext.Value `json:"content"`
 	ToolCalls  []chatCall     `json:"tool_calls,omitzero"`
 	ToolCallID string         `json:"tool_call_id,omitzero"`
+	Thoughts   string         `json:"reasoning_content,omitzero"`
 }
 
 type chatCall struct {
@@ -125,6 +130,7 @@ func (r *Request) messages(stored map[string]jsontext.Value) ([]chatMessage, err
 		out, r.from = append(out, chatMessage{Role: "system", Content: v}), append(r.from, "instructions")
 	}
 	own := false // the last message is an answer that the next item may go on with
+	thoughts := ""
 	for i, it := range r.items {
 		field := "input[" + strconv.Itoa(i) + "]"
 		if it.Type == "item_reference" {
@@ -140,13 +146,15 @@ func (r *Request) messages(stored map[string]jsontext.Value) ([]chatMessage, err
 		m := chatMessage{Role: it.Role}
 		var err error
 		switch it.Type {
-		case "reasoning": // chat completions do not take it back
+		case "reasoning": // of the answer or the call that follows
+			thoughts = cmp.Or(texts(it.Content), texts(it.Summary))
+			own = false
 			continue
 		case "message":
 			m.Content, err = content(field+".content", it.Content, it.Role == "assistant")
 		case "function_call":
 			call := chatCall{it.CallID, "function", chatFunction{it.Name, it.Arguments}}
-			if own {
+			if own && thoughts == "" {
 				last := &out[len(out)-1]
 				last.ToolCalls = append(last.ToolCalls, call)
 				continue
@@ -159,10 +167,29 @@ func (r *Request) messages(stored map[string]jsontext.Value) ([]chatMessage, err
 		if err != nil {
 			return nil, err
 		}
-		own = m.Role == "assistant"
+		if own = m.Role == "assistant"; own {
+			m.Thoughts = thoughts
+		}
+		thoughts = ""
 		out, r.from = append(out, m), append(r.from, field)
 	}
 	return out, nil
+}
+
+// texts returns the texts of an array of parts.
+func texts(v jsontext.Value) string {
+	if v.Kind() != '[' {
+		return ""
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(v, &parts, lenient) // parts of another form have none
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(p.Text)
+	}
+	return b.String()
 }
 
 // part is a part of an item's content.

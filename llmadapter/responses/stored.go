@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"encoding/json"
 	"iter"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,6 +10,7 @@ import (
 type Answer struct {
 	Model       string // that answered
 	Text        string
+	Thoughts    string // what the model thought; "" for nothing
 	ToolCalls   []byte // a tool_calls array of a chat completion; nil for none
 	Finish      string // its finish_reason
 	Usage       []byte // its usage; nil for none
@@ -29,22 +29,23 @@ type Deleted struct {
 func Stored(ref Ref, m Answer) Response {
 	a := (&Request{}).newAnswer(ref, m.TimestampMS/1000)
 	a.res.Model = m.Model
+	a.say(reasoning, reasoningText, m.Thoughts)
 	a.say(message, outputText, m.Text)
-	var calls []callDelta
-	_ = json.Unmarshal(m.ToolCalls, &calls) // as the ledger has it
-	for i := range calls {
-		calls[i].Index = &i
-		a.call(&calls[i])
-	}
-	var usage *chatUsage
-	if json.Unmarshal(m.Usage, &usage) == nil {
-		a.used(usage)
-	}
+	a.rec.Chunk([]byte(`{"choices":[{"delta":{"tool_calls":` + calls(m.ToolCalls) + `}}]}`))
+	a.rec.Usage = m.Usage
 	if a.finish(m.Finish); m.Interrupted {
 		a.res.Incomplete = &Incomplete{"interrupted"}
 	}
 	a.end()
 	return a.res
+}
+
+// calls returns a tool_calls array, or an empty one for nil.
+func calls(toolCalls []byte) string {
+	if len(toolCalls) == 0 {
+		return "[]"
+	}
+	return string(toolCalls)
 }
 
 // Items iterates over the items of an answer, by their IDs.

@@ -70,7 +70,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 		w.whole = append(w.whole, b...)
 		return len(b), nil
 	}
-	w.sse.Feed(b, func(data []byte, _ int) { w.event(data) })
+	w.sse.Feed(b, func(data []byte, _ int) { w.answer.read(data) })
 	if !w.out {
 		return len(b), nil
 	}
@@ -78,15 +78,6 @@ func (w *Writer) Write(b []byte) (int, error) {
 		w.events = append(w.events, ":\n\n"...) // a comment shows that the connection is alive
 	}
 	return len(b), w.send()
-}
-
-// event reads the data of an event of the chat completion.
-func (w *Writer) event(data []byte) {
-	if strings.TrimSpace(string(data)) == "[DONE]" {
-		w.answer.end()
-		return
-	}
-	w.answer.read(data)
 }
 
 // add adds an event of the response.
@@ -121,12 +112,12 @@ func (w *Writer) Finish(broken bool) error {
 	}
 	switch {
 	case w.in:
-		w.sse.End(w.event) // a last event may have no blank line after it
+		w.sse.End(a.read) // a last event may have no blank line after it
 	case w.out: // the upstream does not stream
 		w.open()
-		a.read(w.whole)
+		a.readWhole(w.whole)
 	default:
-		a.read(w.whole)
+		a.readWhole(w.whole)
 	}
 	if broken {
 		a.fail(&Failure{Code: "upstream_truncated", Message: "the answer broke off"})

@@ -439,6 +439,7 @@ func (a Answer) message(now int64) memory.Message {
 	}
 	m.Amend(func(r *memory.Rare) {
 		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Told = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Told
+		r.Members, r.Origin = a.Members, a.Origin
 		if len(a.Recalled) > 0 {
 			r.Recalled = &a.Recalled
 		}
@@ -467,7 +468,7 @@ func (a Answer) message(now int64) memory.Message {
 	if m.Content != a.Generated && a.FailureText == "" {
 		m.Generated = a.Generated
 	}
-	if m.Content == "" && len(m.ToolCalls) == 0 && m.State == memory.Final {
+	if m.Content == "" && !m.CallsTool() && m.State == memory.Final {
 		m.State = memory.Empty
 	}
 	if a.Complete {

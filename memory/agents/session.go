@@ -144,7 +144,7 @@ func (s *Service) inheritable(msgs []memory.Message) []memory.Message {
 
 // bytes returns the size of the message's texts.
 func sizeOf(m *memory.Message) int {
-	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw())
+	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw()) + len(m.Members())
 }
 
 // inherited returns the message as another agent takes it over: what was said and heard. Its IDs,

@@ -164,6 +164,8 @@ type Answer struct {
 	// Complete is set if the upstream finished, so that Generated is all there is.
 	Complete  bool
 	ToolCalls json.RawMessage
+	Members   string // Message.Members
+	Origin    string // Message.Origin
 	FinishRsn string
 	Usage     json.RawMessage
 	Timings   memory.Timings

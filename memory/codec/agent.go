@@ -69,6 +69,10 @@ type upstream struct {
 	Vendor  string            `json:"vendor,omitempty"`
 	Model   string            `json:"model,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
+
+	Thoughts string `json:"thoughts,omitempty"`
+	Shape    string `json:"shape,omitempty"`
+	Cache    string `json:"cache,omitempty"`
 }
 
 // EncodeSettings returns settings as JSON with all secrets in clear.
@@ -82,6 +86,7 @@ func EncodeSettings(s memory.Settings) ([]byte, error) {
 	for _, u := range s.LLM.Upstreams {
 		out.Upstreams = append(out.Upstreams, upstream{
 			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.RevealMap(u.Headers),
+			Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
 		})
 	}
 	if len(s.Filler.Phrases) > 0 {
@@ -106,6 +111,7 @@ func DecodeSettings(b []byte) (memory.Settings, error) {
 	for _, u := range in.Upstreams {
 		s.LLM.Upstreams = append(s.LLM.Upstreams, memory.Upstream{
 			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.Map(u.Headers),
+			Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
 		})
 	}
 	if in.Filler != nil {

@@ -39,7 +39,7 @@ func messageBytes(m *memory.Message) int64 {
 	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) +
 		len(m.UpstreamID) + len(m.Raw()) + messageSize
 	if m.Rare != nil {
-		n += len(m.WithThoughts)
+		n += len(m.WithThoughts) + len(m.Rare.Members)
 	}
 	for k, v := range m.Metadata {
 		n += len(k) + len(v) + 64

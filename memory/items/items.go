@@ -332,7 +332,7 @@ func (s Service) Search(ctx context.Context, project string, q window.SearchQuer
 // bytes returns the approximate memory that the item takes.
 func (it *Item) bytes() int {
 	m := &it.Message
-	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw())
+	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw()) + len(m.Members())
 	if item := m.Item(); item != nil {
 		n += len(item.Extra)
 	}

@@ -235,8 +235,10 @@ func TestWatch(t *testing.T) {
 					time.Sleep(gap) // fake time: this is the schedule of the test
 					if gap < 0 {    // not the answer yet
 						r.Chunk([]byte(`{"object":"chat.completion.custom_metadata","choices":[]}`))
+						r.Chunk([]byte(`{"choices":[],"prompt_filter_results":[]}`))
+						r.Chunk([]byte(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`))
 					} else {
-						r.Chunk([]byte(`{"choices":[]}`))
+						r.Chunk([]byte(`{"choices":[{"delta":{"content":"word "}}]}`))
 					}
 					if i == len(tt.events)-1 {
 						r.Finish, r.Done = tt.finish, tt.done
