@@ -270,6 +270,9 @@ func (a callerAPI) export(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	lines := 0
 	rc := http.NewResponseController(w)
 	line := func(v any) error {

@@ -40,7 +40,7 @@ func (a webhookAPI) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 // fetch answers with the full body of an event, found by the token of a thin one. The token is the
 // permission, so receivers need no credentials.
 func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
-	body, unused, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
+	body, unused, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"), r.Method != http.MethodHead)
 	if err != nil {
 		return err
 	}
