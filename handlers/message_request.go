@@ -52,6 +52,21 @@ type appendRequest struct {
 	Messages messageList `json:"messages"`
 }
 
+// empty reports whether no member of the message is given.
+func (m providerMessage) empty() bool {
+	if !given(m.Content) {
+		m.Content = nil
+	}
+	if !given(m.ToolCalls) {
+		m.ToolCalls = nil
+	}
+	maps.DeleteFunc(m.More, func(_ string, v json.RawMessage) bool { return !given(v) })
+	if len(m.More) == 0 {
+		m.More = nil
+	}
+	return reflect.ValueOf(m).IsZero()
+}
+
 // messageList is read into a new list. Of two members "messages" the second counts; without this
 // it would be written over the first and keep fields that it does not name.
 type messageList []providerMessage
@@ -68,7 +83,7 @@ func (in *appendRequest) messages(key string, now time.Time) ([]memory.Message, 
 	list, single := in.Messages, in.Messages == nil
 	if single {
 		list = []providerMessage{in.providerMessage}
-	} else if !reflect.ValueOf(in.providerMessage).IsZero() {
+	} else if !in.empty() {
 		return nil, fault.At(fault.Invalid, "messages", "cannot be combined with a single message; send one or the other")
 	}
 	if len(list) > memory.MaxBatch {

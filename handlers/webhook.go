@@ -79,7 +79,7 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	if err := dec.Decode(&v); err != nil {
 		// The member itself or an entry of it.
 		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" {
-			return v, fault.At(fault.Invalid, name, "must be or hold %s, not a JSON %s", input.TypeName(typ.Type), typ.Value)
+			return v, fault.At(fault.Invalid, name, "must be or hold %s, not a JSON %s", input.TypeName(typ.Type), input.ValueName(typ.Value))
 		}
 		return v, inMember(name, input.Error(err))
 	}

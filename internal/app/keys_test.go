@@ -484,8 +484,8 @@ func TestClosedAddress(t *testing.T) {
 	}
 }
 
-// exposesAll checks that a page may read every header that openapi.yaml describes, the rate limits of
-// an upstream, and what else an upstream sends.
+// exposesAll checks that a page may read every header that openapi.yaml describes, the rate limits
+// of an upstream, and what else an upstream sends.
 func exposesAll(t *testing.T, h http.Header) {
 	t.Helper()
 	sp, err := spec()

@@ -227,9 +227,9 @@ func Error(err error) error {
 	if ok {
 		field := wireField(typ.Field)
 		if field == "" {
-			return fault.New(fault.BadRequest, "the body must be a JSON object, not a JSON %s", typ.Value)
+			return fault.New(fault.BadRequest, "the body must be a JSON object, not a JSON %s", ValueName(typ.Value))
 		}
-		return fault.At(fault.Invalid, field, "must be %s, not a JSON %s", TypeName(typ.Type), typ.Value)
+		return fault.At(fault.Invalid, field, "must be %s, not a JSON %s", TypeName(typ.Type), ValueName(typ.Value))
 	}
 	// Encoding/json has no type for it.
 	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
@@ -279,4 +279,12 @@ func TypeName(t reflect.Type) string {
 		return "a number"
 	}
 	return "a whole number"
+}
+
+// ValueName returns what a client calls a kind of JSON value that encoding/json names.
+func ValueName(kind string) string {
+	if kind == "bool" {
+		return "boolean"
+	}
+	return kind
 }

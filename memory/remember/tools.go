@@ -91,8 +91,8 @@ func (s *Service) Call(ctx context.Context, t Turn, name string, arguments []byt
 	return string(b)
 }
 
-// readArguments reads the arguments of a call, all of which are strings. No arguments and null are as
-// if they were missing.
+// readArguments reads the arguments of a call, all of which are strings. Null is as if it were
+// missing.
 func readArguments(raw []byte) (map[string]string, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return nil, nil
