@@ -393,8 +393,8 @@ func keyName(key string) string {
 // Fetch returns the full body behind a thin event and, if use is set, marks its URL as used. unused
 // removes the mark if the body could not be sent. Fetch fails like Thin.Open, with fault.NotFound
 // if the endpoint is deleted or the retention of the event is over, and with fault.Stopped if the
-// URL was used before. While a delivery of the event to the endpoint is pending, the URL may be used
-// again: the receiver may not have got or processed the body.
+// URL was used before. While a delivery of the event to the endpoint is pending, the URL may be
+// used again: the receiver may not have got or processed the body.
 func (s *Service) Fetch(ctx context.Context, token string, use bool) (body []byte, unused func(context.Context) error, err error) {
 	if s.Thin == nil {
 		return nil, nil, fault.New(fault.NotFound, "this server has no fetch URLs, because HEARDLOG_PUBLIC_URL is not set")
