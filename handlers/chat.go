@@ -44,7 +44,7 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := llmadapter.ParseRequest(body)
+	req, err := llmadapter.ParseRequest(input.ReplaceNUL(body))
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func callerOf(r *http.Request, member func(string) []byte) (string, error) {
 	if number, ok := platform.Number(user); ok {
 		return number, nil
 	}
-	return text.Clean(userHeader, user, maxScopeID)
+	return text.CleanKey(userHeader, user, maxScopeID)
 }
 
 // models answers with the models of the upstream, or with the one in the path. The upstream is that

@@ -23,7 +23,7 @@ func (a *proxyAPI) respond(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := responses.Parse(body)
+	in, err := responses.Parse(input.ReplaceNUL(body))
 	if err != nil {
 		return err
 	}
