@@ -100,6 +100,7 @@ type LLM struct {
 	APIKey       secret.String `env:"HEARDLOG_LLM_API_KEY" validate:"line"`
 	Model        string        `env:"HEARDLOG_LLM_MODEL" validate:"line"`
 	Vendor       string        `env:"HEARDLOG_LLM_VENDOR" validate:"line"`
+	Headers      Headers       `env:"HEARDLOG_LLM_HEADERS"`
 	Connect      time.Duration `env:"HEARDLOG_LLM_CONNECT_TIMEOUT" envDefault:"5s" validate:"min=10ms,max=1m"`
 	FirstToken   time.Duration `env:"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT" envDefault:"30s" validate:"min=10ms,max=1h"`
 	Idle         time.Duration `env:"HEARDLOG_LLM_IDLE_TIMEOUT" envDefault:"30s" validate:"min=10ms,max=1h"`

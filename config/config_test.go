@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -103,6 +104,20 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h"}] hunter2`, "after its array"},
 		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h"}]`, "requires HEARDLOG_LLM_URL"},
 		{"HEARDLOG_LLM_FALLBACKS", "/nowhere/hunter2", "neither a JSON array nor the path"},
+		{"HEARDLOG_LLM_HEADERS", "X-Title=hunter2", "requires HEARDLOG_LLM_URL"},
+		{"HEARDLOG_LLM_HEADERS", "/nowhere/hunter2", "neither Name=value pairs nor a JSON object nor the path"},
+		{"HEARDLOG_LLM_HEADERS", "X-A=hunter2,hunter2", "entry 2 must be Name=value"},
+		{"HEARDLOG_LLM_HEADERS", "X-A=a,hunter 2=b", "entry 2: the name is not a valid header name"},
+		{"HEARDLOG_LLM_HEADERS", "X-A=", "entry 1: the value is missing"},
+		{"HEARDLOG_LLM_HEADERS", "X-A=hunter2,x-a=b", "entry 2: the name is used in an earlier entry"},
+		{"HEARDLOG_LLM_HEADERS", "X-A=hunter2\x01", "entry 1: the value must not contain a control character"},
+		{"HEARDLOG_LLM_HEADERS", "host=hunter2", "entry 1: Host is set by the server itself, or belongs to the connection"},
+		{"HEARDLOG_LLM_HEADERS", "Content-length: hunter2", "Content-Length is set by the server"},
+		{"HEARDLOG_LLM_HEADERS", `{"transfer-encoding":"hunter2"}`, "Transfer-Encoding is set by the server"},
+		{"HEARDLOG_LLM_HEADERS", `{"X-Heardlog-Via":"hunter2"}`, "X-Heardlog-Via is set by the server"},
+		{"HEARDLOG_LLM_HEADERS", `{"X-A":["hunter2"]}`, "must be a JSON object of strings"},
+		{"HEARDLOG_LLM_HEADERS", `{"X-A":"hunter2"`, "must be a JSON object of strings"},
+		{"HEARDLOG_LLM_HEADERS", `{"X-A":"hunter2"} hunter2`, "has text after its object"},
 		{"HEARDLOG_LLM_RETRIES", "6", "must be a number from 0 to 5"},
 		{"HEARDLOG_LLM_RETRY_BUDGET", "2m", "must be a duration"},
 		{"HEARDLOG_LLM_PRICES", "gpt-4o", "neither model=input:output or model=input:output:cached nor the path"},
@@ -163,6 +178,34 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("the error shows a secret: %v", err)
 			}
 		})
+	}
+}
+
+// TestLLMHeaders: headers are read in each form, by their names in canonical form, and only one
+// setting says what Authorization is.
+func TestLLMHeaders(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "headers")
+	if err := os.WriteFile(file, []byte("# a comment\nX-Title: Shop, voice = good\n\nhelicone-auth=Bearer a:b=\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{file, `{"x-title":"Shop, voice = good","Helicone-Auth":"Bearer a:b="}`} {
+		c, err := load(map[string]string{"HEARDLOG_LLM_URL": "http://h", "HEARDLOG_LLM_HEADERS": v})
+		if want := (config.Headers{"X-Title": "Shop, voice = good", "Helicone-Auth": "Bearer a:b="}); err != nil || !maps.Equal(c.LLM.Headers, want) {
+			t.Errorf("%s: %d headers, %v", v, len(c.LLM.Headers), err)
+		}
+	}
+	c, err := load(map[string]string{"HEARDLOG_LLM_URL": "http://h", "HEARDLOG_LLM_HEADERS": "HTTP-Referer=https://shop.example/a?b=c, X-Title: Shop"})
+	if want := (config.Headers{"Http-Referer": "https://shop.example/a?b=c", "X-Title": "Shop"}); err != nil || !maps.Equal(c.LLM.Headers, want) {
+		t.Errorf("pairs: %d headers, %v", len(c.LLM.Headers), err)
+	}
+	env := map[string]string{"HEARDLOG_LLM_URL": "http://h", "HEARDLOG_LLM_HEADERS": "authorization=Basic hunter2"}
+	if _, err := load(env); err != nil {
+		t.Error(err)
+	}
+	env["HEARDLOG_LLM_API_KEY"] = "k"
+	if _, err := load(env); err == nil || !strings.Contains(err.Error(), "HEARDLOG_LLM_HEADERS: must not have Authorization beside HEARDLOG_LLM_API_KEY") {
+		t.Errorf("two values of Authorization: %v", err)
 	}
 }
 

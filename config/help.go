@@ -13,6 +13,7 @@ var help = map[string]string{
 	"HEARDLOG_LLM_API_KEY":             "API key for that upstream, sent as a bearer token.",
 	"HEARDLOG_LLM_MODEL":               "Model to ask for if neither the agent nor the request names one.",
 	"HEARDLOG_LLM_VENDOR":              "Vendor of that upstream. custom passes every message field on, any other value those that LLMs take. azure sends the key as Azure OpenAI's api-key header, which Azure's own hosts always get.",
+	"HEARDLOG_LLM_HEADERS":             "Headers to send to that upstream and to no other, such as HTTP-Referer, X-Title or Helicone-Auth: Name=value, comma separated, or a JSON object, or a file with one header per line or with the object. Values are treated as secrets. Authorization is allowed without HEARDLOG_LLM_API_KEY.",
 	"HEARDLOG_LLM_CONNECT_TIMEOUT":     "Time limit for connecting to an upstream.",
 	"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT": "Time limit for the first words, tool call or thought from an upstream.",
 	"HEARDLOG_LLM_IDLE_TIMEOUT":        "Time limit between two pieces of data from an upstream.",

@@ -76,6 +76,7 @@ func parsers() map[reflect.Type]env.ParserFunc {
 	parse(out, parseCredentials)
 	parse(out, parseCertificates)
 	parse(out, parseFallbacks)
+	parse(out, parseHeaders)
 	parse(out, parsePassThrough)
 	parse(out, parseOrigins)
 	parse(out, parseProfiles)
@@ -184,6 +185,12 @@ func (c *Config) checkTogether(m mistakes) {
 	}
 	if len(c.LLM.Fallbacks) > 0 && c.LLM.URL == "" {
 		m.set("HEARDLOG_LLM_FALLBACKS", "requires HEARDLOG_LLM_URL, the upstream that fallbacks replace")
+	}
+	if len(c.LLM.Headers) > 0 && c.LLM.URL == "" {
+		m.set("HEARDLOG_LLM_HEADERS", "requires HEARDLOG_LLM_URL, the upstream that gets them")
+	}
+	if _, ok := c.LLM.Headers["Authorization"]; ok && c.LLM.APIKey != "" {
+		m.set("HEARDLOG_LLM_HEADERS", "must not have Authorization beside HEARDLOG_LLM_API_KEY, which is sent in that header")
 	}
 	if c.AutoJoin != nil && *c.AutoJoin && c.LLM.URL == "" {
 		m.set("HEARDLOG_AUTO_JOIN", "requires HEARDLOG_LLM_URL, the upstream of agents that are created by themselves")

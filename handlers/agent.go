@@ -15,6 +15,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
@@ -197,8 +198,11 @@ func (a agentAPI) readUpdate(w http.ResponseWriter, r *http.Request) (u agents.U
 		u.Policy, u.PolicySet = policy, true
 	}
 	for name, value := range fields.Labels {
-		if value != nil && strings.ContainsRune(name+*value, 0) {
-			return u, fault.At(fault.Invalid, fmt.Sprintf("%slabels[%q]", prefix, text.Clip(name, 60)), "must not contain a NUL character")
+		if strings.ContainsRune(name, 0) {
+			return u, fault.At(fault.Invalid, fmt.Sprintf("%slabels[%q]", prefix, text.Clip(name, 60)), "must not contain a NUL character in its name")
+		}
+		if value != nil {
+			*value = withoutNUL(*value)
 		}
 	}
 	u.Labels = fields.Labels
@@ -212,7 +216,7 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 	if b[0] != '{' {
 		return nil, fault.At(fault.Invalid, field, "must be an object")
 	}
-	return b, nil
+	return input.ReplaceNUL(b), nil
 }
 
 // erase deletes an agent with everything that belongs to it. It sends no event.

@@ -139,7 +139,7 @@ func labelHeaders(r *http.Request) (map[string]string, error) {
 		if !ok {
 			continue
 		}
-		value, err := text.Clean(header, values[0], memory.MaxTag)
+		value, err := text.CleanKey(header, values[0], memory.MaxTag)
 		switch {
 		case err != nil:
 			return nil, err

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -78,6 +79,9 @@ func parse(body []byte, v any, strict bool) error {
 	}
 	return nil
 }
+
+// given reports whether a member of a body is there and not null.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 // read reads a JSON body and checks its size and nesting.
 func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {

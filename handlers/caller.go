@@ -56,13 +56,13 @@ func userInPath(r *http.Request) (string, error) {
 	if user == "" {
 		return "", fault.At(fault.Invalid, "user", "must not be empty")
 	}
-	return text.Clean("user", user, caller.MaxName)
+	return text.CleanKey("user", user, caller.MaxName)
 }
 
 // callerName returns a caller's name as a client sent it, with a telephone number in E.164. It
 // refuses what platforms send for a withheld number, which is the name of no caller.
 func callerName(field, name string) (string, error) {
-	name, err := text.Clean(field, name, caller.MaxName)
+	name, err := text.CleanKey(field, name, caller.MaxName)
 	if err != nil || name == "" {
 		return "", err
 	}
@@ -115,7 +115,7 @@ func (a callerAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	after, err := text.Clean("cursor", query.Get("cursor"), caller.MaxName)
+	after, err := text.CleanKey("cursor", query.Get("cursor"), caller.MaxName)
 	if err != nil {
 		return err
 	}
@@ -270,6 +270,9 @@ func (a callerAPI) export(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	lines := 0
 	rc := http.NewResponseController(w)
 	line := func(v any) error {

@@ -44,22 +44,23 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := llmadapter.ParseRequest(body)
+	req, err := llmadapter.ParseRequest(input.ReplaceNUL(body))
 	if err != nil {
 		return err
 	}
-	return abort(r, a.complete(w, r, req, 0))
+	return abort(r, a.complete(w, r, req, req.Member, 0))
 }
 
-// complete answers a chat completion that was read; after is turn.Call.After. If it returns
-// turn.ErrAborted, the caller must abort the connection.
-func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadapter.Request, after int64) error {
+// complete answers a chat completion that was read. member returns a member of the body that the
+// client sent; after is turn.Call.After. If it returns turn.ErrAborted, the caller must abort the
+// connection.
+func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadapter.Request, member func(string) []byte, after int64) error {
 	for i := range req.Messages {
 		if err := checkBlocks("messages["+strconv.Itoa(i)+"].content", req.Messages[i].Content); err != nil {
 			return err
 		}
 	}
-	id, err := a.agentOfCall(r, req)
+	id, err := a.agentOfCall(r, req, member)
 	if err != nil {
 		return err
 	}
@@ -67,14 +68,14 @@ func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadap
 	if err != nil {
 		return err
 	}
-	user, err := callerOf(r, req)
+	user, err := callerOf(r, member)
 	if err != nil {
 		return err
 	}
 	infoOf(r).agent = id
 	call := &turn.Call{
 		Project: projectOf(r), AgentID: id, Request: req, Key: key, User: user, After: after,
-		Resends: func() bool { return a.platforms.Resends(r.Header.Get, req.Member) },
+		Resends: func() bool { return a.platforms.Resends(r.Header.Get, member) },
 	}
 	infoOf(r).leaveTurn() // the answer may take long
 	err = a.turns.Serve(w, r, call)
@@ -117,10 +118,10 @@ const userHeader = "X-Heardlog-User"
 // callerOf returns the caller of a call, from the header or by the number that a platform sends, or
 // "". What platforms send for a withheld number is no name, and a telephone number in the header is
 // returned in E.164.
-func callerOf(r *http.Request, req *llmadapter.Request) (string, error) {
+func callerOf(r *http.Request, member func(string) []byte) (string, error) {
 	user := r.Header.Get(userHeader)
 	if user == "" {
-		return platform.Caller(req.Member), nil
+		return platform.Caller(member), nil
 	}
 	if platform.Withheld(user) {
 		return "", nil
@@ -128,7 +129,7 @@ func callerOf(r *http.Request, req *llmadapter.Request) (string, error) {
 	if number, ok := platform.Number(user); ok {
 		return number, nil
 	}
-	return text.Clean(userHeader, user, maxScopeID)
+	return text.CleanKey(userHeader, user, maxScopeID)
 }
 
 // models answers with the models of the upstream, or with the one in the path. The upstream is that
@@ -154,10 +155,10 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 
 // agentOfCall returns the agent of a call, found by the path, then the header, then
 // metadata.agent_id, then the platform's key.
-func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request) (string, error) {
+func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request, member func(string) []byte) (string, error) {
 	id := namedAgent(r, req.AgentID)
 	if id == "" {
-		key, err := a.keyOfCall(r, req)
+		key, err := a.keyOfCall(r, req, member)
 		if err != nil {
 			return "", err
 		}

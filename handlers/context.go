@@ -203,7 +203,7 @@ func (s *messageScope) setScope(out *memory.Message, field string) error {
 		if len(v) > 256 {
 			return fault.At(fault.Invalid, field+"."+name, "is longer than 256 bytes")
 		}
-		if _, err := text.Clean(field+"."+name, v, 256); err != nil {
+		if _, err := text.CleanKey(field+"."+name, v, 256); err != nil {
 			return err
 		}
 	}

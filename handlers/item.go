@@ -51,7 +51,7 @@ func (m memoryScope) ids(at string) (window.Scope, error) {
 		if id.value == "" {
 			continue
 		}
-		clean, err := text.Clean(at+id.name, id.value, maxScopeID)
+		clean, err := text.CleanKey(at+id.name, id.value, maxScopeID)
 		if err != nil {
 			return window.Scope{}, err
 		}
@@ -260,10 +260,8 @@ func extraOf(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, fault.At(fault.Invalid, field, "must be an object")
 	case len(raw) > input.MaxMetadataBytes:
 		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(raw), input.MaxMetadataBytes)
-	case input.HasNUL(raw):
-		return nil, fault.At(fault.Invalid, field, "must not contain a NUL character")
 	}
-	return input.Compact(raw)
+	return input.Compact(input.ReplaceNUL(raw))
 }
 
 // memoryJSON is a memory in answers.

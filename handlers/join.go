@@ -50,7 +50,7 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 		if err != nil {
 			return err
 		}
-		name, err := text.Clean("name", in.Name, 1024)
+		name, err := text.CleanKey("name", in.Name, 1024)
 		if err != nil {
 			return err
 		}
@@ -173,6 +173,10 @@ func (p *joinProperties) rules() error {
 			return fault.At(fault.Missing, "properties.llm.greeting_message", "is required with greeting_audio_url")
 		}
 	}
+	l.Params = input.ReplaceNUL(l.Params)
+	for name, v := range l.Variables {
+		l.Variables[name] = withoutNUL(v)
+	}
 	if len(l.Params) > 0 && l.Params[0] != '{' && string(l.Params) != "null" {
 		return fault.At(fault.Invalid, "properties.llm.params", "must be an object")
 	}
@@ -203,16 +207,16 @@ func (p *joinProperties) rules() error {
 	if err := p.Fillers.rules(); err != nil {
 		return err
 	}
-	for field, said := range map[string]string{"greeting_message": l.Greeting, "failure_message": l.Failure} {
-		if _, err := text.Clean("properties.llm."+field, said, memory.MaxText); err != nil {
+	for field, said := range map[string]*string{
+		"llm.greeting_message": &l.Greeting, "llm.failure_message": &l.Failure, "parameters.silence_config.content": &p.Parameters.Silence.Content,
+	} {
+		var err error
+		if *said, err = text.Clean("properties."+field, *said, memory.MaxText); err != nil {
 			return err
 		}
 	}
 	if s := p.Parameters.Silence; s.TimeoutMS > 0 && s.Content == "" {
 		return fault.At(fault.Missing, "properties.parameters.silence_config.content", "is required if timeout_ms is above 0")
-	}
-	if _, err := text.Clean("properties.parameters.silence_config.content", p.Parameters.Silence.Content, memory.MaxText); err != nil {
-		return err
 	}
 	if err := p.viewRules(); err != nil {
 		return err
@@ -275,8 +279,11 @@ func emptyObject(b json.RawMessage) bool {
 }
 
 // checkSystem checks system messages: objects with a role and content or, in Gemini's style, parts.
+// It replaces NUL in them.
 func checkSystem(field, style string, list []json.RawMessage) error {
 	for i, raw := range list {
+		raw = input.ReplaceNUL(raw)
+		list[i] = raw
 		var m struct {
 			Role    *string         `json:"role"`
 			Content json.RawMessage `json:"content"`

@@ -19,9 +19,11 @@ const (
 func (f *fillerWords) rules() error {
 	for i, phrase := range f.Content.Static.Phrases {
 		at := "properties.filler_words.content.static_config.phrases[" + strconv.Itoa(i) + "]"
-		if _, err := text.Clean(at, phrase, maxPhrase); err != nil {
+		phrase, err := text.Clean(at, phrase, maxPhrase)
+		if err != nil {
 			return err
 		}
+		f.Content.Static.Phrases[i] = phrase
 		if strings.TrimSpace(phrase) == "" {
 			return fault.At(fault.Invalid, at, "must not be blank")
 		}

@@ -96,15 +96,18 @@ func (l *labels) UnmarshalJSON(b []byte) error {
 		if err := json.Unmarshal(raw, &v); err != nil {
 			return fault.At(fault.Invalid, field, "must be a string, not a JSON %s", jsonKind(raw))
 		}
-		if strings.ContainsRune(k+v, 0) {
-			return fault.At(fault.Invalid, field, "must not contain a NUL character")
+		if strings.ContainsRune(k, 0) {
+			return fault.At(fault.Invalid, field, "must not contain a NUL character in its name")
 		}
-		(*l)[k] = v
+		(*l)[k] = withoutNUL(v)
 	}
 	return nil
 }
 
-// jsonKind returns what kind a valid JSON value has, in the words of encoding/json.
+// withoutNUL returns a text with U+FFFD in place of each NUL.
+func withoutNUL(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
+
+// jsonKind returns what kind a valid JSON value has.
 func jsonKind(v []byte) string {
 	switch v[0] {
 	case '{':
@@ -114,7 +117,7 @@ func jsonKind(v []byte) string {
 	case '"':
 		return "string"
 	case 't', 'f':
-		return "bool"
+		return "boolean"
 	}
 	return "number"
 }

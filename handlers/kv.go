@@ -21,14 +21,14 @@ type kvAPI struct {
 	kv        *kv.Service
 	memory    *agents.Service
 	namespace func(*http.Request) (string, error)
-	checkTTL  func(seconds int) error // what the path allows besides kv.Service
+	checkTTL  func(seconds int) (int, error) // what the path makes of a time to live
 }
 
 func newKVAPI(b bodies, s *kv.Service, m *agents.Service) kvAPI {
 	return kvAPI{
 		bodies: b, kv: s, memory: m,
 		namespace: func(r *http.Request) (string, error) { return pathName(r, "namespace") },
-		checkTTL:  func(int) error { return nil },
+		checkTTL:  func(ttl int) (int, error) { return ttl, nil },
 	}
 }
 
@@ -123,10 +123,11 @@ func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.checkTTL(in.TTLSeconds.seconds); err != nil {
+	ttl, err := a.checkTTL(in.TTLSeconds.seconds)
+	if err != nil {
 		return err
 	}
-	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: key, JSON: redact(in.Value), TTL: in.TTLSeconds.seconds, Pinned: in.Pinned})
+	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: key, JSON: redact(in.Value), TTL: ttl, Pinned: in.Pinned})
 	if err != nil {
 		return err
 	}

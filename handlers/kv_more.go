@@ -107,7 +107,7 @@ func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if in.Delta == nil {
+	if !given(in.Delta) {
 		in.Delta = json.RawMessage("1")
 	}
 	namespace, key, err := a.at(r)

@@ -52,6 +52,21 @@ type appendRequest struct {
 	Messages messageList `json:"messages"`
 }
 
+// empty reports whether no member of the message is given.
+func (m providerMessage) empty() bool {
+	if !given(m.Content) {
+		m.Content = nil
+	}
+	if !given(m.ToolCalls) {
+		m.ToolCalls = nil
+	}
+	maps.DeleteFunc(m.More, func(_ string, v json.RawMessage) bool { return !given(v) })
+	if len(m.More) == 0 {
+		m.More = nil
+	}
+	return reflect.ValueOf(m).IsZero()
+}
+
 // messageList is read into a new list. Of two members "messages" the second counts; without this
 // it would be written over the first and keep fields that it does not name.
 type messageList []providerMessage
@@ -68,7 +83,7 @@ func (in *appendRequest) messages(key string, now time.Time) ([]memory.Message, 
 	list, single := in.Messages, in.Messages == nil
 	if single {
 		list = []providerMessage{in.providerMessage}
-	} else if !reflect.ValueOf(in.providerMessage).IsZero() {
+	} else if !in.empty() {
 		return nil, fault.At(fault.Invalid, "messages", "cannot be combined with a single message; send one or the other")
 	}
 	if len(list) > memory.MaxBatch {
@@ -111,6 +126,7 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 	case "ai":
 		m.Role = "assistant"
 	}
+	m.ToolCallID, m.Name, m.ToolCalls = withoutNUL(m.ToolCallID), withoutNUL(m.Name), input.ReplaceNUL(m.ToolCalls)
 	out := memory.Message{ID: m.ID, Role: memory.Role(m.Role), ToolCallID: m.ToolCallID, ToolName: m.Name}
 	if m.ID != "" {
 		if err := text.ValidName(at+"id", m.ID, 128); err != nil {
@@ -205,8 +221,6 @@ func (m messageRequest) setTools(out *memory.Message, at string) (err error) {
 		return fault.At(fault.Missing, at+"tool_call_id", "is required for role tool")
 	case out.Role != memory.Tool && m.ToolCallID != "":
 		return fault.At(fault.Invalid, at+"tool_call_id", "is allowed in tool messages only")
-	case strings.ContainsRune(m.ToolCallID+m.Name, 0):
-		return fault.At(fault.Invalid, at+"tool_call_id", "and name must not contain a NUL character")
 	case len(m.ToolCallID) > maxToolName || len(m.Name) > maxToolName:
 		return fault.At(fault.Invalid, at+"tool_call_id", "and name must have at most %d characters", maxToolName)
 	case len(m.Content) == 0 && len(out.ToolCalls) == 0:
@@ -234,10 +248,7 @@ func (m messageRequest) toolCalls(role memory.Role, field string) (json.RawMessa
 			return nil, fault.At(fault.Invalid, field+"["+strconv.Itoa(i)+"]", "must be an object")
 		}
 	}
-	switch {
-	case input.HasNUL(m.ToolCalls):
-		return nil, fault.At(fault.Invalid, field, "must not contain a NUL character")
-	case len(calls) == 0:
+	if len(calls) == 0 {
 		return nil, nil
 	}
 	var b bytes.Buffer

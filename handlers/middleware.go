@@ -115,6 +115,8 @@ func (o observer) middleware(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler)
 			}
 		}()
+		// The routes for GET answer HEAD, too. Net/http drops what they write after the headers.
+		chi.RouteContext(r.Context()).RouteMethod = routedMethod(r)
 		if ambiguous(r) {
 			ww.Header().Set("Connection", "close")
 		}
@@ -126,6 +128,14 @@ func (o observer) middleware(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(ww, r)
 	})
+}
+
+// routedMethod returns the method by which a request is routed: GET for a HEAD.
+func routedMethod(r *http.Request) string {
+	if r.Method == http.MethodHead {
+		return http.MethodGet
+	}
+	return r.Method
 }
 
 // ambiguous reports whether a proxy in front may have seen another end of the request's body than
@@ -267,11 +277,13 @@ func (b *countedBody) Read(p []byte) (int, error) {
 // methodNotAllowed answers 405 with the methods of the path in Allow. flat holds every route.
 func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		path := strings.TrimSuffix(cmp.Or(r.URL.RawPath, r.URL.Path), "/")
+		path := cmp.Or(strings.TrimSuffix(cmp.Or(r.URL.RawPath, r.URL.Path), "/"), "/")
 		var methods []string
 		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
 			if flat.Match(chi.NewRouteContext(), m, path) {
-				methods = append(methods, m)
+				if methods = append(methods, m); m == http.MethodGet {
+					methods = append(methods, http.MethodHead)
+				}
 			}
 		}
 		allowed := strings.Join(methods, ", ")

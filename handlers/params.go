@@ -106,7 +106,7 @@ func noteParams(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	names := queryParams[r.Method+" /v1"+path]
+	names := queryParams[routedMethod(r)+" /v1"+path]
 	if path == "/agents" {
 		names = agoraListParams
 	}
@@ -129,7 +129,7 @@ func checkParams(next handlerFunc) handlerFunc {
 			noteParams(w, r)
 		}
 		if r.URL.RawQuery != "" && ownPath(r) {
-			names := queryParams[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
+			names := queryParams[routedMethod(r)+" "+chi.RouteContext(r.Context()).RoutePattern()]
 			v := r.URL.Query()
 			for _, name := range slices.Sorted(maps.Keys(v)) {
 				_, label := labelNamed(name)

@@ -25,9 +25,9 @@ func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	switch r.Method {
-	case http.MethodGet, http.MethodPost, http.MethodDelete:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete:
 	default:
-		return fault.New(fault.Unsupported, "method %s is not forwarded; GET, POST and DELETE are", text.Clip(r.Method, 20))
+		return fault.New(fault.Unsupported, "method %s is not forwarded; GET, HEAD, POST and DELETE are", text.Clip(r.Method, 20))
 	}
 	var llm memory.LLMSettings
 	if id := r.Header.Get(agentIDHeader); id != "" {

@@ -56,8 +56,8 @@ func (a *proxyAPI) profiles(w http.ResponseWriter, r *http.Request) error {
 }
 
 // keyOfCall returns the key by which a chat request names its call.
-func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform.Key, error) {
-	if k, ok := a.platforms.Key(projectOf(r), r.Header.Get, req.Member); ok {
+func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request, member func(string) []byte) (platform.Key, error) {
+	if k, ok := a.platforms.Key(projectOf(r), r.Header.Get, member); ok {
 		return k, nil
 	}
 	if a.noKey == NoKeyWords {

@@ -23,7 +23,7 @@ func (a *proxyAPI) respond(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := responses.Parse(body)
+	in, err := responses.Parse(input.ReplaceNUL(body))
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (a *proxyAPI) respond(w http.ResponseWriter, r *http.Request) error {
 		return in.Locate(err)
 	}
 	out := responses.NewWriter(w, in, refOf, a.now().Unix())
-	err = a.complete(out, r, req, after)
+	err = a.complete(out, r, req, in.Member, after)
 	broken := aborted(err)
 	if broken || err == nil {
 		if ferr := out.Finish(broken); ferr != nil && err == nil {

@@ -198,7 +198,6 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Post("/kv/{namespace}/batch/set", agora(write, a.kv.putMany))
 	r.Put("/kv/{namespace}/{key}", agora(write, a.kv.put))
 	r.Get("/kv/{namespace}/{key}", agora(read, a.kv.get))
-	r.Head("/kv/{namespace}/{key}", agora(read, a.kv.get))
 	r.Delete("/kv/{namespace}/{key}", deletes(write, a.kv.delete))
 	r.Post("/kv/{namespace}/{key}/expire", agora(write, a.kv.expire))
 	r.Post("/kv/{namespace}/{key}/increment", agora(write, a.kv.increment))

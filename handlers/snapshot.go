@@ -135,10 +135,10 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 		s.Summary = *in.Summary
 	}
 	if x := in.ToolExchange; len(x) > 0 && string(x) != "null" {
-		if len(x) > maxToolExchange || input.HasNUL(x) {
-			return fault.At(fault.Invalid, "tool_exchange", "must have at most %d bytes and no NUL character", maxToolExchange)
+		if len(x) > maxToolExchange {
+			return fault.At(fault.Invalid, "tool_exchange", "must have at most %d bytes", maxToolExchange)
 		}
-		s.ToolExchange = string(x)
+		s.ToolExchange = string(input.ReplaceNUL(x))
 	}
 	for i, raw := range in.Messages {
 		if s.Messages[i], err = a.restoredMessage("messages["+strconv.Itoa(i)+"]", raw); err != nil {
@@ -161,9 +161,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 	if len(raw) == 0 || raw[0] != '{' {
 		return memory.Message{}, fault.At(fault.Invalid, at, "must be an object")
 	}
-	if input.HasNUL(raw) {
-		return memory.Message{}, fault.At(fault.Invalid, at, "must not contain a NUL character")
-	}
+	raw = input.ReplaceNUL(raw)
 	var in messageRequest
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return memory.Message{}, within(at, input.Error(err))

@@ -44,6 +44,9 @@ func (a tailAPI) stream(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	reader.Stream(r.Context(), connection{w, http.NewResponseController(w)})
 	return nil
 }

@@ -128,7 +128,7 @@ func (a vectorAPI) add(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list, one := in.Documents, in.documentRequest
-	switch alone := one.ID != "" || one.Content != nil || one.Metadata != nil || one.Embedding != nil; {
+	switch alone := one.ID != "" || one.Content != nil || given(one.Metadata) || one.Embedding != nil; {
 	case list == nil:
 		list = []documentRequest{one}
 	case alone:
@@ -228,11 +228,11 @@ func (a vectorAPI) deleteMany(w http.ResponseWriter, r *http.Request) error {
 	}
 	n := 0
 	switch {
-	case in.IDs != nil && in.Filter != nil:
+	case in.IDs != nil && given(in.Filter):
 		return fault.At(fault.Invalid, "filter", "must not stand beside ids")
 	case in.IDs != nil:
 		n, err = a.vectors.Delete(r.Context(), c, in.IDs)
-	case in.Filter != nil:
+	case given(in.Filter):
 		n, err = a.vectors.DeleteWhere(r.Context(), c, in.Filter)
 	default:
 		return fault.At(fault.Missing, "ids", "is required, unless there is a filter")

@@ -40,7 +40,7 @@ func (a webhookAPI) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 // fetch answers with the full body of an event, found by the token of a thin one. The token is the
 // permission, so receivers need no credentials.
 func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
-	body, unused, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
+	body, unused, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"), r.Method != http.MethodHead)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	if err := dec.Decode(&v); err != nil {
 		// The member itself or an entry of it.
 		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" {
-			return v, fault.At(fault.Invalid, name, "must be or hold %s, not a JSON %s", input.TypeName(typ.Type), typ.Value)
+			return v, fault.At(fault.Invalid, name, "must be or hold %s, not a JSON %s", input.TypeName(typ.Type), input.ValueName(typ.Value))
 		}
 		return v, inMember(name, input.Error(err))
 	}

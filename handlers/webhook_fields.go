@@ -267,7 +267,7 @@ func (a webhookAPI) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSig
 	if err != nil {
 		return nil, err
 	}
-	if raw, ok := obj["secret"]; ok { // one secret, without a list
+	if raw := obj["secret"]; given(raw) { // one secret, without a list
 		one, err := member[string]("secret", raw)
 		switch {
 		case err != nil:

@@ -31,11 +31,14 @@ const (
 // the agent's working memory.
 func (a kvAPI) working() kvAPI {
 	a.namespace = func(r *http.Request) (string, error) { return kv.AgentPrefix + chi.URLParam(r, "id"), nil }
-	a.checkTTL = func(ttl int) error {
-		if ttl != kv.DefaultTTL && (ttl < minWorkingTTL || ttl > maxWorkingTTL) {
-			return fault.At(fault.Invalid, "ttl_seconds", "must be from %d to %d", minWorkingTTL, maxWorkingTTL)
+	a.checkTTL = func(ttl int) (int, error) {
+		if ttl == kv.NoEnd { // null
+			ttl = kv.DefaultTTL
 		}
-		return nil
+		if ttl != kv.DefaultTTL && (ttl < minWorkingTTL || ttl > maxWorkingTTL) {
+			return 0, fault.At(fault.Invalid, "ttl_seconds", "must be from %d to %d", minWorkingTTL, maxWorkingTTL)
+		}
+		return ttl, nil
 	}
 	return a
 }

@@ -107,6 +107,9 @@ func (r *Request) parse(d *jsontext.Decoder) error {
 		if err != nil {
 			return notJSON(err)
 		}
+		if v.Kind() == 'n' { // as if it were missing
+			return nil
+		}
 		r.members = append(r.members, Member{name, v})
 		return r.known(name, v)
 	})
@@ -144,14 +147,11 @@ func (r *Request) known(name string, v jsontext.Value) error {
 		switch v.Kind() {
 		case 't':
 			r.Stream = true
-		case 'f', 'n':
+		case 'f':
 		default:
 			return fault.At(fault.Invalid, "stream", "must be true or false")
 		}
 	case "model":
-		if v.Kind() == 'n' {
-			return nil
-		}
 		if v.Kind() != '"' {
 			return fault.At(fault.Invalid, "model", "must be a string")
 		}

@@ -102,8 +102,18 @@ func Profiles() []Profile {
 			{Name: "realtime.session", Path: "metadata.realtime_session_id", Event: "session.id|session_id"},
 			{Name: "realtime.call", Path: "metadata.realtime_call_id", Event: "call_id"},
 		}},
+		{Name: "openwebui", Trust: "low", Resends: true, Sources: []Source{
+			{Name: "openwebui.chat", Header: "X-OpenWebUI-Chat-Id"},
+		}},
+		{Name: "litellm", Trust: "low", Sources: []Source{
+			{Name: "litellm.session", Header: "X-LiteLLM-Session-Id", Path: "litellm_session_id|metadata.litellm_session_id"},
+		}},
+		{Name: "helicone", Trust: "low", Sources: []Source{{Name: "helicone.session", Header: "Helicone-Session-Id"}}},
 		{Name: "openai", Trust: "low", Sources: []Source{
-			{Name: "openai.conversation", Path: "metadata.conversation_id", Event: "conversation_id"},
+			{Name: "openai.conversation", Header: "X-Conversation-Id", Path: "metadata.conversation_id|metadata.conversationId", Event: "conversation_id"},
+			{Name: "openai.thread", Header: "X-Thread-Id", Path: "metadata.thread_id|metadata.threadId"},
+			{Name: "openai.chat", Header: "X-Chat-Id", Path: "metadata.chat_id|metadata.chatId"},
+			{Name: "openai.session", Header: "X-Session-Id", Path: "session_id"},
 			{Name: "openai.safety_identifier", Path: "safety_identifier", Weak: true},
 			{Name: "openai.user", Path: "user", Weak: true},
 		}},
@@ -153,7 +163,21 @@ func bodyKeys(name string, root gjson.Result) []Key {
 // value reads an id: a text, or a number.
 func value(v gjson.Result) string {
 	if v.Type == gjson.String || v.Type == gjson.Number {
-		return v.String()
+		return idOf(v.String())
 	}
 	return ""
+}
+
+// idOf returns an id, or "" for what clients send in the place of one: the words of their language,
+// those for a chat that is not stored, and a placeholder that was not filled. Calls that share such
+// a word have nothing to do with each other.
+func idOf(s string) string {
+	switch strings.ToLower(s) {
+	case "null", "undefined", "none", "new", "local":
+		return ""
+	}
+	if strings.Contains(s, "{{") {
+		return ""
+	}
+	return s
 }

@@ -89,7 +89,7 @@ func (s *Set) Resends(header func(string) string, member func(string) []byte) bo
 
 func find(s Source, header func(string) string, member func(string) []byte) (Key, bool) {
 	if s.Header != "" {
-		if v := header(s.Header); v != "" {
+		if v := idOf(header(s.Header)); v != "" {
 			return newKey(s, v), true
 		}
 	}
@@ -118,7 +118,7 @@ func (s *Set) EventKeys(project, name string, header func(string) string, body [
 	var out []Key
 	for _, src := range s.of(project) {
 		if src.Header != "" {
-			if v := header(src.Header); v != "" {
+			if v := idOf(header(src.Header)); v != "" {
 				out = append(out, newKey(src, v))
 			}
 		} else if v := value(gjson.GetBytes(body, src.Path)); v != "" {
@@ -129,7 +129,7 @@ func (s *Set) EventKeys(project, name string, header func(string) string, body [
 	for _, p := range Profiles() {
 		for _, src := range p.Sources {
 			if v := ""; p.Name == name && src.Header != "" {
-				if v = header(src.Header); v != "" {
+				if v = idOf(header(src.Header)); v != "" {
 					out = append(out, newKey(src, v))
 				}
 			}

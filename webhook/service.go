@@ -32,6 +32,8 @@ type Service struct {
 	Once interface {
 		// Use marks a name as used until a time. It fails with fault.Conflict if it is marked.
 		Use(ctx context.Context, project, name string, until time.Time) error
+		// Used reports whether a name is marked.
+		Used(ctx context.Context, project, name string) (bool, error)
 		// Forget removes the mark.
 		Forget(ctx context.Context, project, name string) error
 	}
@@ -388,12 +390,12 @@ func keyName(key string) string {
 	return digest(16, "replay", key)
 }
 
-// Fetch returns the full body behind a thin event and marks its URL as used; unused takes the mark
-// away if the body could not be sent. Fetch fails like Thin.Open, with fault.NotFound if the
-// endpoint is deleted or the retention of the event is over, and with fault.Stopped if the URL was
-// used before. While a delivery of the event to the endpoint is pending, the URL may be used again:
-// the receiver may not have got or processed the body.
-func (s *Service) Fetch(ctx context.Context, token string) (body []byte, unused func(context.Context) error, err error) {
+// Fetch returns the full body behind a thin event and, if use is set, marks its URL as used. unused
+// removes the mark if the body could not be sent. Fetch fails like Thin.Open, with fault.NotFound
+// if the endpoint is deleted or the retention of the event is over, and with fault.Stopped if the
+// URL was used before. While a delivery of the event to the endpoint is pending, the URL may be
+// used again: the receiver may not have got or processed the body.
+func (s *Service) Fetch(ctx context.Context, token string, use bool) (body []byte, unused func(context.Context) error, err error) {
 	if s.Thin == nil {
 		return nil, nil, fault.New(fault.NotFound, "this server has no fetch URLs, because HEARDLOG_PUBLIC_URL is not set")
 	}
@@ -410,8 +412,18 @@ func (s *Service) Fetch(ctx context.Context, token string) (body []byte, unused 
 		return nil, nil, err
 	}
 	mark := digest(16, "fetch", token)
-	unused = func(ctx context.Context) error { return s.Once.Forget(ctx, e.Project, mark) }
-	if err = s.Once.Use(ctx, e.Project, mark, ends); !fault.Is(err, fault.Conflict) {
+	unused = func(context.Context) error { return nil }
+	used := false
+	if use {
+		unused = func(ctx context.Context) error { return s.Once.Forget(ctx, e.Project, mark) }
+		err = s.Once.Use(ctx, e.Project, mark, ends)
+		if used = fault.Is(err, fault.Conflict); used {
+			err = nil
+		}
+	} else {
+		used, err = s.Once.Used(ctx, e.Project, mark)
+	}
+	if err != nil || !used {
 		return m.Body, unused, err
 	}
 	page, err := s.Store.Deliveries(ctx, DeliveryQuery{Project: e.Project, Endpoint: endpointID, EventID: eventID, States: []DeliveryState{Pending}, Limit: 1})

@@ -23,6 +23,12 @@ func (o *Once) Use(ctx context.Context, project, name string, until time.Time) e
 	return kv.PutNew(ctx, o.Store, usedOf(project), e, kv.Limit{}, now)
 }
 
+// Used reports whether a name is marked.
+func (o *Once) Used(ctx context.Context, project, name string) (bool, error) {
+	found, err := o.Store.GetKeys(ctx, usedOf(project), []string{name}, o.Now().UnixMilli())
+	return len(found) > 0, err
+}
+
 // Forget removes the mark of a name.
 func (o *Once) Forget(ctx context.Context, project, name string) error {
 	_, err := o.Store.DeleteKey(ctx, usedOf(project), name, o.Now().UnixMilli())

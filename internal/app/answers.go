@@ -22,7 +22,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 		Turns:  a.contexts,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
-			URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates, OnQuestion: l.OnQuestion,
+			URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Headers: l.Headers, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates, OnQuestion: l.OnQuestion,
 			Members: l.Members, Thoughts: l.Thoughts, Shape: l.Shape, Cache: l.Cache,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},

@@ -88,7 +88,7 @@ func TestContext(t *testing.T) {
 		}
 		for body, words := range map[string]string{
 			`{"policy":{"max_tokens":-1}}`: "policy.max_tokens", `{"policy":{"preset":"x"}}`: "policy.preset", `{"policy":{"tokens":"abacus"}}`: "policy.tokens", `{"format":"odd"}`: "format",
-			`{"utterance":"\u0000"}`: "utterance", `{"policy":[]}`: "policy", `{"inject":{"facts":1}}`: "facts", `{"policy":{"max":1}}`: "policy.max",
+			`{"policy":[]}`: "policy", `{"inject":{"facts":1}}`: "facts", `{"policy":{"max":1}}`: "policy.max",
 		} {
 			s.post(agent(id, "/context"), body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 		}

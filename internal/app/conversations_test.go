@@ -58,7 +58,7 @@ func TestConversations(t *testing.T) {
 		put(body).refused(http.StatusBadRequest, "InvalidRequestBody", words)
 	}
 	for body, words := range map[string]string{
-		`{"messages":{}}`: "messages: is not a list", `{"messages":null}`: "messages: is not a list", `{"messages":[],"summary":7}`: "summary: is neither",
+		`{"messages":{}}`: "messages: must be a list", `{"messages":null}`: "messages: must be a list", `{"messages":[],"summary":7}`: "summary: is neither",
 		`{"summary":["a"]}`: "summary: is neither",
 	} {
 		put(body).refused(http.StatusBadRequest, "InvalidFieldValue", words)

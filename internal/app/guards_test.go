@@ -36,11 +36,9 @@ func TestForeignMetadata(t *testing.T) {
 		t.Errorf("interrupt_timestamp %v, want the time of arrival", cut.Metadata["interrupt_timestamp"])
 	}
 	for body, words := range map[string]string{
-		`{"role":"user","content":"x","metadata":{"k":"a\u0000"}}`:                                  "NUL",
 		`{"role":"assistant","content":"zebra","metadata":{"interrupted":true,"original":"a b c"}}`: "original",
 		`{"role":"assistant","content":"","tool_calls":[5]}`:                                        "tool_calls[0]",
 		`{"role":"user","content":"x","timestamp":"soon"}`:                                          "timestamp",
-		`{"role":"tool","content":"x","tool_call_id":"c","name":"a\u0000"}`:                         "NUL",
 		`{"role":"user","content":"x","metadata":{"k":"` + strings.Repeat("y", 20<<10) + `"}}`:      "at most",
 	} {
 		got := s.post(agent(id, "/messages"), body)

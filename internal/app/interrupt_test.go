@@ -205,7 +205,7 @@ func TestSpeak(t *testing.T) {
 	s.post(agent(id, "/speak"), map[string]any{"text": strings.Repeat("ö", 256)}).ok(nil)
 	for body, words := range map[string]string{
 		`{}`: "text", `{"text":""}`: "text", `{"text":"` + strings.Repeat("ö", 256) + `x"}`: "512", `{"text":"a","priority":"LATER"}`: "priority",
-		`{"text":"a\u0000"}`: "NUL", `{"text":1}`: "text", `{"text":"a","interruptable":"no"}`: "interruptable",
+		`{"text":1}`: "text", `{"text":"a","interruptable":"no"}`: "interruptable",
 	} {
 		got := s.post(agent(id, "/speak"), body)
 		if got.status != http.StatusBadRequest || !strings.Contains(string(got.body), words) {

@@ -154,8 +154,6 @@ func TestJoinLimits(t *testing.T) {
 		{"llm.params", `null`, `"m"`},
 		{"llm.max_history", `1024`, `1025`},
 		{"llm.max_history", `0`, `-1`},
-		{"llm.greeting_message", `"Hi"`, `"a\u0000b"`},
-		{"llm.failure_message", `"Oh"`, `"a\u0000b"`},
 		{"llm.greeting_configs.mode", `"single_first"`, `"twice"`},
 		{"llm.greeting_configs.delay_ms", `5000`, `5001`},
 		{"llm.greeting_configs.audio_download_timeout_ms", `200`, `199`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -253,6 +254,95 @@ func TestMCPFacts(t *testing.T) {
 	}
 	reader.wantRefusal("remember", map[string]any{"content": "Has a dog."}, "scope write")
 	reader.wantRefusal("forget", map[string]any{"ids": []string{second.ID}}, "scope write")
+}
+
+// TestMCPArguments: each value in the schemas of arguments has a single type. Null is as if the
+// argument were missing, and what is wrong is said in words.
+func TestMCPArguments(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("a", caller("anna"))
+	s.post(agent(id, "/messages"), map[string]any{"messages": []any{user("I am allergic to peanuts.")}}).ok(nil)
+	c := s.overHTTP("X-Heardlog-User", "anna", "X-Heardlog-Knowledge", "menu")
+	list, err := c.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) != 6 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	var walk func(where string, v any)
+	walk = func(where string, v any) {
+		m, _ := v.(map[string]any)
+		if kind, ok := m["type"]; ok {
+			if _, ok := kind.(string); !ok && !strings.HasSuffix(where, ".properties") {
+				t.Errorf("%s has the types %v", where, kind)
+			}
+		}
+		for name, in := range m {
+			walk(where+"."+name, in)
+		}
+	}
+	needed := map[string]map[string]any{
+		"recall": {"query": "peanuts"}, "remember": {"content": "Likes tea."}, "forget": {"what": "tea"}, "list_facts": {}, "get_call": {"agent_id": id},
+		"search_knowledge": {"collection": "menu", "query": "tea"},
+	}
+	wrong := map[string][]any{"string": {7, true, []any{"x"}, map[string]any{}}, "integer": {"7", 1.5, true, []any{1}, 1e30}, "array": {"x", 7, []any{7}, []any{nil}, map[string]any{}}}
+	for _, tool := range list.Tools {
+		b, err := json.Marshal(tool.InputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema struct {
+			Properties map[string]struct{ Type string }
+			Required   []string
+		}
+		var all any
+		if json.Unmarshal(b, &schema) != nil || json.Unmarshal(b, &all) != nil {
+			t.Fatalf("%s: %s", tool.Name, b)
+		}
+		walk(tool.Name, all)
+		args := map[string]any{}
+		for name := range schema.Properties {
+			args[name] = nil
+		}
+		for name, v := range needed[tool.Name] {
+			args[name] = v
+		}
+		if why := c.call(tool.Name, args, new(any)); why != "" && tool.Name != "search_knowledge" {
+			t.Errorf("%s %v: %s", tool.Name, args, why)
+		}
+		for name, p := range schema.Properties {
+			for _, v := range wrong[p.Type] {
+				args := maps.Clone(needed[tool.Name])
+				args[name] = v
+				if why := c.call(tool.Name, args, new(any)); !strings.HasPrefix(why, name) || !strings.Contains(why, "must be ") || goWords(why) {
+					t.Errorf("%s %v: %q", tool.Name, args, why)
+				}
+			}
+		}
+		for _, name := range schema.Required {
+			for _, args := range []map[string]any{{}, {name: nil}, nil} {
+				if why := c.call(tool.Name, args, new(any)); !strings.Contains(why, ": is required") || goWords(why) {
+					t.Errorf("%s %v: %q", tool.Name, args, why)
+				}
+			}
+		}
+		if why := c.call(tool.Name, map[string]any{"user_id": "ben"}, new(any)); !strings.HasPrefix(why, "user_id: is not an argument of "+tool.Name+"; its arguments are ") {
+			t.Errorf("%s: %q", tool.Name, why)
+		}
+	}
+	var found recalled
+	if why := c.call("recall", map[string]any{"query": "peanuts", "limit": 5.0, "from": nil}, &found); why != "" || len(found.Hits) == 0 {
+		t.Errorf("%s %+v", why, found)
+	}
+}
+
+// goWords reports whether a text for a caller has words that only readers of our source know.
+func goWords(s string) bool {
+	for _, w := range []string{"reflect", "Value>", "unmarshal", "Go struct", "Go value", "json:", "interface {}", "map[", "*errors", "strconv", "nil", "int64", "float64"} {
+		if strings.Contains(s, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestMCPRefusals: calls that are not valid requests of the protocol, that name no caller, or that

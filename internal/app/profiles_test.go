@@ -47,6 +47,19 @@ func TestCallKeys(t *testing.T) {
 		"retell":              {`{"metadata":{"call_id":"call_1"}}`, "retell.call:call_1", nil, false},
 		"pipecat":             {`{"metadata":{"session_id":5}}`, "pipecat.session:5", nil, false},
 		"openai":              {`{"metadata":{"conversation_id":"x"}}`, "openai.conversation:x", nil, false},
+		"openwebui":           {`{"user":"ann"}`, "openwebui.chat:w-1", []string{"X-OpenWebUI-Chat-Id", "w-1"}, false},
+		"librechat":           {`{"user":"ann"}`, "openai.conversation:l-1", []string{"X-Conversation-Id", "l-1"}, false},
+		"litellm":             {`{}`, "litellm.session:t-1", []string{"X-LiteLLM-Session-Id", "t-1"}, false},
+		"litellm body":        {`{"litellm_session_id":"t-2"}`, "litellm.session:t-2", nil, false},
+		"helicone":            {`{}`, "helicone.session:h-1", []string{"Helicone-Session-Id", "h-1"}, false},
+		"session header":      {`{"user":"ann"}`, "openai.session:x-1", []string{"X-Session-Id", "x-1"}, false},
+		"session body":        {`{"session_id":"x-2"}`, "openai.session:x-2", nil, false},
+		"thread":              {`{"metadata":{"thread_id":"t-1"}}`, "openai.thread:t-1", []string{"X-Session-Id", "x-1"}, false},
+		"thread header":       {`{}`, "openai.thread:t-2", []string{"X-Thread-Id", "t-2"}, false},
+		"chat":                {`{"metadata":{"chat_id":"c-1"}}`, "openai.chat:c-1", nil, false},
+		"an unfilled header":  {`{"metadata":{"thread_id":"t-3"}}`, "openai.thread:t-3", []string{"X-Conversation-Id", "{{LIBRECHAT_BODY_CONVERSATIONID}}"}, false},
+		"a chat not stored":   {`{"session_id":"x-3","metadata":{"thread_id":"undefined"}}`, "openai.session:x-3", []string{"X-OpenWebUI-Chat-Id", "local"}, false},
+		"platform first":      {`{"call":{"id":"c-5"}}`, "vapi.call:c-5", []string{"X-Session-Id", "x-1"}, false},
 		"openai safety":       {`{"safety_identifier":"ann@example.org"}`, "openai.safety_identifier:sha256-", nil, true},
 		"openai user":         {`{"user":"ann@example.org"}`, "openai.user:sha256-", nil, true},
 		"own header":          {`{"call":{"id":"c-1"}}`, "acme:a-1", []string{"X-Acme-Call", "a-1"}, false},
@@ -66,6 +79,11 @@ func TestCallKeys(t *testing.T) {
 		agents[name] = id
 		if again := s.call(tt.body, tt.headers...); again != id {
 			t.Errorf("%s: agent %s, then %s", name, id, again)
+		}
+	}
+	for key, body := range map[string]string{"thread": `{"metadata":{"thread_id":"t-1"}`, "chat": `{"metadata":{"chat_id":"c-1"}`, "session body": `{"session_id":"x-2"`} {
+		if got := s.post(v1+"/responses", body+`,"input":"Hello"}`).ok(nil).header.Get("X-Heardlog-Agent"); got != agents[key] {
+			t.Errorf("in the Responses API, the %s finds %q", key, got)
 		}
 	}
 	first := agents["vapi"]
@@ -216,6 +234,25 @@ func TestProfileGuards(t *testing.T) {
 	closed.post("/v1/evidence/twilio", event, alice...).ok(&out)
 	if out.AgentID != id || len(out.Recorded) != 1 {
 		t.Errorf("%+v", out)
+	}
+}
+
+// TestFrontEndsApart: the same chat ID in two projects is two chats.
+func TestFrontEndsApart(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "Hi."})
+	s := start(t, twoTenants, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=true")
+	seen := map[string]string{}
+	for _, header := range []string{"X-OpenWebUI-Chat-Id", "X-Session-Id", "X-Conversation-Id", "X-Thread-Id"} {
+		for _, who := range []string{basic("alice", "wonder"), basic("bob", "builder")} {
+			id := s.call(`{}`, header, "same", "Authorization", who)
+			if of, ok := seen[id]; ok {
+				t.Errorf("%s of %s is the chat of %s", header, who, of)
+			}
+			if seen[id] = header + who; s.call(`{}`, header, "same", "Authorization", who) != id {
+				t.Errorf("%s of %s finds two chats", header, who)
+			}
+		}
 	}
 }
 

@@ -245,6 +245,18 @@ func TestRememberTools(t *testing.T) {
 		t.Errorf("%s %q", got, llm.bodies)
 	}
 
+	// Wrong arguments are explained to the model, and null is no argument.
+	for arguments, want := range map[string]string{
+		`{"content":7,"kind":"event"}`: `content: must be a string`, `{"content":null}`: `content: is required`, ``: `content: is required`, `null`: `content: is required`,
+		`[]`: `the arguments must be a JSON object`,
+	} {
+		llm.script(chunks("a", slices.Concat([]string{opening}, called(0, "remember", arguments), []string{`{}|tool_calls`})...), said("Sorry."))
+		ask("Keep it.", "")
+		if b := llm.bodies; len(b) != 2 || !strings.Contains(b[1], want) || goWords(b[1]) || strings.Contains(b[1], `"arguments":""`) {
+			t.Errorf("%s: %q", arguments, b)
+		}
+	}
+
 	// Nothing is offered where the request forbids it.
 	llm.script(said("No."))
 	if ask("And this?", `,"tool_choice":"none"`); strings.Contains(llm.bodies[0], "forget") {

@@ -138,8 +138,8 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("the interruption is lost: %v", last)
 	}
 	for body, words := range map[string]string{
-		`{"messages":[{"role":"user","content":"x"},{"role":"king","content":"x"}]}`: "messages[1].role", `[{"role":"user"},7]`: "messages[1]", `[{"role":"user","content":"\u0000"}]`: "messages[0]",
-		`{"messages":[],"memory":1}`: "memory", `[{"role":"tool","content":"x"}]`: "messages[0].tool_call_id", `{"summary":"\u0000"}`: "summary", `[{"role":1}]`: "messages[0].role",
+		`{"messages":[{"role":"user","content":"x"},{"role":"king","content":"x"}]}`: "messages[1].role", `[{"role":"user"},7]`: "messages[1]",
+		`{"messages":[],"memory":1}`: "memory", `[{"role":"tool","content":"x"}]`: "messages[0].tool_call_id", `[{"role":1}]`: "messages[0].role",
 	} {
 		got := s.do("PUT", at, body)
 		var e struct{ Detail string }

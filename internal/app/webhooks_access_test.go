@@ -204,8 +204,10 @@ func TestFetchOnce(t *testing.T) {
 	var page deliveryPage
 	s.get(hooks + "/deliveries").ok(&page)
 	s.settled(page.Deliveries[0].ID)
-	s.fetch(u).ok(nil) // a receiver may answer first and fetch later
+	s.do(http.MethodHead, strings.TrimPrefix(u, s.url), nil).ok(nil) // does not count as a use
+	s.fetch(u).ok(nil)                                               // a receiver may answer first and fetch later
 	s.fetch(u).refused(http.StatusGone, "TaskNotFound", "used already", "replay")
+	s.do(http.MethodHead, strings.TrimPrefix(u, s.url), nil).is(http.StatusGone, nil)
 	s = s.again()
 	s.get(u[strings.Index(u, webhook.FetchPath):]).refused(http.StatusGone, "TaskNotFound", "used already")
 	s.post(hooks+"/deliveries/"+page.Deliveries[0].ID+"/replay", nil).is(http.StatusAccepted, nil)

@@ -41,6 +41,7 @@ const (
 	kinOpenAPI = "github.com/getkin/kin-openapi"
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
 	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
+	mcpSchema  = "github.com/google/jsonschema-go"
 	minio      = "github.com/minio/minio-go/v7"
 	goldmark   = "github.com/yuin/goldmark"
 	lru        = "github.com/hashicorp/golang-lru/v2/simplelru"
@@ -146,7 +147,7 @@ func rules() map[string]rule {
 		"handlers":                     {[]string{"memory/told", "memory/caller", "memory/checkpoint", "memory/record", "memory/redact", "internal/access", "internal/agoratoken", "internal/apidocs", "internal/guide", "internal/mcp", "internal/page", "internal/text", "memory", "memory/agents", "memory/facts", "memory/items", "memory/knowledge", "memory/pattern", "memory/recall", "memory/vector", "memory/remember", "memory/kv", "memory/turntable", "memory/view", "memory/heard", "memory/window", "memory/model", "memory/ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"internal/simulate":            {},
-		"internal/mcp":                 {nil, []string{mcpSDK}},
+		"internal/mcp":                 {nil, []string{mcpSDK, mcpSchema, gjson}},
 		"internal/access":              {[]string{"memory/kv", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, xtime}},
 		"internal/drivers":             {[]string{"memory/engine", "memory/inmem", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/backup":              {[]string{"internal/depot", "memory/export"}, []string{age, compress}},

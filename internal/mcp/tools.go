@@ -87,7 +87,7 @@ func (a *API) remember(ctx context.Context, in rememberIn) (out fact, err error)
 	case "agreement":
 		return out, errors.New("an agreement is made from what was heard in a call and cannot be stored here")
 	default:
-		return out, fmt.Errorf("kind must be profile, preference, event or instruction, not %.40q", in.Kind)
+		return out, fmt.Errorf("kind: must be profile, preference, event or instruction, not %.40q", in.Kind)
 	}
 	body := map[string]any{"content": in.Content, "kind": in.Kind, "by": "tool"}
 	if len(in.Topics) > 0 {
@@ -113,7 +113,7 @@ func (a *API) forget(ctx context.Context, in forgetIn) (out forgetOut, err error
 	case (in.What == "") == (len(in.IDs) == 0):
 		return out, errors.New("give what, to list facts, or ids, to erase them")
 	case len(in.IDs) > maxForget:
-		return out, fmt.Errorf("ids has %d entries; at most %d are allowed", len(in.IDs), maxForget)
+		return out, fmt.Errorf("ids: has %d entries; at most %d are allowed", len(in.IDs), maxForget)
 	case in.What != "":
 		found, err := a.findFacts(ctx, in.What, maxForget)
 		out.Candidates = found.Facts
@@ -316,7 +316,7 @@ func (a *API) names(ctx context.Context) ([]string, error) {
 }
 
 type knowledgeIn struct {
-	Collection string `json:"collection"`
+	Collection string `json:"collection" jsonschema:"the collection to search"`
 	Query      string `json:"query" jsonschema:"a question or a few words"`
 	Limit      int    `json:"limit,omitempty" jsonschema:"1 to 20; 5 by default"`
 }
@@ -335,7 +335,7 @@ type piece struct {
 func (a *API) searchKnowledge(ctx context.Context, in knowledgeIn) (out knowledgeOut, err error) {
 	out.Results = []piece{}
 	if !slices.Contains(a.Knowledge, in.Collection) {
-		return out, fmt.Errorf("collection must be one of %s, not %.80q", strings.Join(a.Knowledge, ", "), in.Collection)
+		return out, fmt.Errorf("collection: must be one of %s, not %.80q", strings.Join(a.Knowledge, ", "), in.Collection)
 	}
 	k, err := checkLimit(in.Limit, defaultPieces, maxPieces)
 	if err != nil {

@@ -29,6 +29,8 @@ import (
 type Spec struct {
 	doc    *openapi3.T
 	router routers.Router
+	// headers holds the names of all headers of answers.
+	headers map[string]struct{}
 
 	compiled sync.Map // *openapi3.Schema to *jsonschema.Schema
 
@@ -65,7 +67,7 @@ func Load(ctx context.Context, data []byte) (*Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a router of the description: %w", err)
 	}
-	return &Spec{doc: doc, router: router, seen: map[Seen]int{}}, nil
+	return &Spec{doc: doc, router: router, headers: headersOf(doc), seen: map[Seen]int{}}, nil
 }
 
 // Seen returns the operations and statuses that any transport has checked so far, in order.
@@ -86,10 +88,14 @@ func (s *Spec) note(k Seen) {
 	s.seen[k]++
 }
 
-// route returns the operation of a request, or nil if the description has none. As for the server,
-// a slash at the end of a path makes no difference unless the description has such a path.
+// route returns the operation of a request, or nil if the description has none. That of a HEAD is
+// the GET. As for the server, a slash at the end of a path makes no difference unless the
+// description has such a path.
 func (s *Spec) route(req *http.Request) *routers.Route {
 	plain := &http.Request{Method: req.Method, URL: req.URL, Header: req.Header, Host: req.Host}
+	if plain.Method == http.MethodHead {
+		plain.Method = http.MethodGet
+	}
 	route, _, err := s.router.FindRoute(plain)
 	if short, ok := strings.CutSuffix(req.URL.Path, "/"); err != nil && ok {
 		u := *req.URL
@@ -122,12 +128,20 @@ func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error 
 		return fmt.Errorf("status %d is not documented", resp.StatusCode)
 	}
 	if req.Method == http.MethodHead {
+		if len(body) > 0 {
+			return fmt.Errorf("a HEAD got a body of %d bytes", len(body))
+		}
 		body = nil
 	}
 	return errors.Join(s.checkHeaders(doc.Value, resp.Header), s.checkBody(doc.Value, resp.Header.Get("Content-Type"), body))
 }
 
 func (s *Spec) checkHeaders(doc *openapi3.Response, header http.Header) error {
+	for name := range header {
+		if _, ok := s.headers[name]; !ok && !plumbing(name) {
+			return fmt.Errorf("header %s is not documented", name)
+		}
+	}
 	for name, ref := range doc.Headers {
 		value := header.Get(name)
 		if value == "" {
@@ -145,6 +159,39 @@ func (s *Spec) checkHeaders(doc *openapi3.Response, header http.Header) error {
 		}
 	}
 	return nil
+}
+
+// plumbing reports whether a header is about the connection, the body or the browser, so that the
+// description need not name it.
+func plumbing(name string) bool {
+	switch name {
+	case "Accept-Ranges", "Allow", "Cache-Control", "Connection", "Date", "Last-Modified", "Referrer-Policy", "Set-Cookie", "Transfer-Encoding", "Vary", "X-Accel-Buffering", "X-Content-Type-Options":
+		return true
+	}
+	return strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "X-Ratelimit-")
+}
+
+// Headers returns the names of the headers that any answer is described with, in canonical form and
+// in order.
+func (s *Spec) Headers() []string { return slices.Sorted(maps.Keys(s.headers)) }
+
+// headersOf returns the names of all described headers of answers.
+func headersOf(doc *openapi3.T) map[string]struct{} {
+	out := map[string]struct{}{}
+	add := func(headers openapi3.Headers) {
+		for name := range headers {
+			out[http.CanonicalHeaderKey(name)] = struct{}{}
+		}
+	}
+	add(doc.Components.Headers)
+	for _, item := range doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			for _, res := range op.Responses.Map() {
+				add(res.Value.Headers)
+			}
+		}
+	}
+	return out
 }
 
 // checkBody checks that an answer has a body only if the description says so, that its content type

@@ -1,5 +1,5 @@
-// Package text has what clients' texts need everywhere: Clean and ValidName check them, Fill puts
-// values into a template, and AppendJSON encodes one.
+// Package text has what clients' texts need everywhere: Clean repairs them, CleanKey and ValidName
+// check keys and names, Fill puts values into a template, and AppendJSON encodes a text.
 package text
 
 import (
@@ -15,20 +15,27 @@ import (
 //
 // Invalid UTF-8 is repaired, because callers cannot help what encoders and cuts produce: each
 // broken sequence becomes one U+FFFD, and so does a lone surrogate written as three bytes (WTF-8).
-// A pair of surrogates written so (CESU-8) becomes the character that it means. NUL is refused,
-// because some stores and clients end a text there. So is a text that is too long after the repair:
-// fault.Invalid, with the field's name and what is allowed.
+// A pair of surrogates written so (CESU-8) becomes the character that it means. NUL becomes U+FFFD,
+// too, because some stores and clients end a text there. A text that is too long after the repair
+// is refused: fault.Invalid, with the field's name and what is allowed.
 func Clean(field, s string, maxBytes int) (string, error) {
 	if !utf8.ValidString(s) {
 		s = repairUTF8(s)
 	}
-	if i := strings.IndexByte(s, 0); i >= 0 {
-		return "", fault.At(fault.Invalid, field, "must not contain NUL (U+0000), found at byte %d; every other character is allowed", i)
-	}
+	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
 	if len(s) > maxBytes {
 		return "", fault.At(fault.Invalid, field, "is %d bytes long, allowed are at most %d", len(s), maxBytes)
 	}
 	return s, nil
+}
+
+// CleanKey is Clean for a key, or for a setting: NUL is refused, so that two keys do not become
+// one.
+func CleanKey(field, s string, maxBytes int) (string, error) {
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		return "", fault.At(fault.Invalid, field, "must not contain NUL (U+0000), found at byte %d; every other character is allowed", i)
+	}
+	return Clean(field, s, maxBytes)
 }
 
 // repairUTF8 replaces what is not UTF-8.

@@ -31,7 +31,7 @@ func TestCleanText(t *testing.T) {
 		{"surrogate pair", "\xed\xa0\xbd\xed\xb8\x80", "😀", ""},
 		{"cut surrogate", "\xed\xa0", "\ufffd\ufffd", ""},
 		{"last rune before the surrogates", "\ud7ff", "\ud7ff", ""},
-		{"nul", "ab\x00c", "", "content: must not contain NUL (U+0000), found at byte 2"},
+		{"nul", "ab\x00c", "ab\ufffdc", ""},
 		{"nul written overlong", "\xc0\x80", "\ufffd\ufffd", ""},
 		{"longest", strings.Repeat("x", 100), strings.Repeat("x", 100), ""},
 		{"too long", strings.Repeat("x", 101), "", "content: is 101 bytes long, allowed are at most 100"},
@@ -59,7 +59,7 @@ func TestCleanTextFromJSON(t *testing.T) {
 		{`"\ud83d\ude00"`, "😀", ""},
 		{`"\ud83dx"`, "\ufffdx", ""},
 		{"\"a\xffb\"", "a\ufffdb", ""},
-		{`"a\u0000b"`, "", "NUL"},
+		{`"a\u0000b"`, "a\ufffdb", ""},
 	} {
 		var s string
 		if err := json.Unmarshal([]byte(tt.in), &s); err != nil {
@@ -71,6 +71,18 @@ func TestCleanTextFromJSON(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.in, got, tt.want)
 		}
 	}
+}
+
+// TestCleanKey: a key is repaired as a text is, but for NUL, which could make two keys one.
+func TestCleanKey(t *testing.T) {
+	t.Parallel()
+	if got, err := text.CleanKey("user", "a\xffb", 10); err != nil || got != "a\ufffdb" {
+		t.Errorf("%q, %v", got, err)
+	}
+	_, err := text.CleanKey("user", "ab\x00c", 10)
+	checkInvalid(t, err, "user: must not contain NUL (U+0000), found at byte 2")
+	_, err = text.CleanKey("user", "abc", 2)
+	checkInvalid(t, err, "user: is 3 bytes long")
 }
 
 func TestValidName(t *testing.T) {
@@ -128,7 +140,7 @@ func FuzzCleanText(f *testing.F) {
 		if !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 1000 {
 			t.Fatalf("CleanText(%q) = %q", s, got)
 		}
-		if utf8.ValidString(s) && got != s {
+		if utf8.ValidString(s) && !strings.Contains(s, "\x00") && got != s {
 			t.Fatalf("valid %q became %q", s, got)
 		}
 		if again, err := text.Clean("content", got, 1000); err != nil || again != got {

@@ -6,6 +6,7 @@ package toolbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -86,6 +87,7 @@ func (b *Box) next(ctx context.Context, said string, calls []toolCall) []byte {
 	}
 	var made, results bytes.Buffer
 	for i, c := range calls {
+		c.arguments = cmp.Or(strings.TrimSpace(c.arguments), "{}") // some upstreams cannot read an empty text
 		if i > 0 {
 			made.WriteByte(',')
 		}

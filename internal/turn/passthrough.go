@@ -17,7 +17,7 @@ const maxPassed = 64 << 20
 
 // Passed is a request that is sent to an upstream as it is, without the memory.
 type Passed struct {
-	Method string // GET, POST or DELETE
+	Method string // GET, HEAD, POST or DELETE
 	// Path begins with a slash and is relative to the upstream's base, such as /embeddings. The
 	// caller has checked that it does not lead elsewhere.
 	Path        string

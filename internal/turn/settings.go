@@ -3,6 +3,7 @@ package turn
 import (
 	"cmp"
 	"maps"
+	"net/http"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -30,7 +31,9 @@ func (r *Runner) settings(a memory.LLMSettings) memory.LLMSettings {
 		if len(d.Headers) > 0 {
 			own := a.Headers
 			a.Headers = maps.Clone(d.Headers)
-			maps.Copy(a.Headers, own)
+			for name, v := range own {
+				a.Headers[http.CanonicalHeaderKey(name)] = v
+			}
 		}
 		a.APIKey = cmp.Or(a.APIKey, d.APIKey)
 		a.Vendor = cmp.Or(a.Vendor, d.Vendor)

@@ -56,6 +56,9 @@ func Parse(body []byte) (*Request, error) {
 	return r, r.readInput()
 }
 
+// Member returns a top-level member of the request, or nil.
+func (r *Request) Member(name string) []byte { return r.members[name] }
+
 // read reads a member into a string, a boolean or a map. One that is not there changes nothing.
 func (r *Request) read(name string, into any) error {
 	v, ok := r.members[name]

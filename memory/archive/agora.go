@@ -41,7 +41,7 @@ func DecodeAgora(body []byte) (Notification, error) {
 	var n Notification
 	err := json.Unmarshal(body, &n)
 	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field != "" {
-		return n, fault.At(fault.Invalid, typ.Field, "must be %s, not a JSON %s", input.TypeName(typ.Type), typ.Value)
+		return n, fault.At(fault.Invalid, typ.Field, "must be %s, not a JSON %s", input.TypeName(typ.Type), input.ValueName(typ.Value))
 	}
 	if err != nil {
 		return n, input.Error(err)

@@ -77,9 +77,7 @@ func partsOf(field string, raw json.RawMessage, limit int) (string, json.RawMess
 	if len(list) == 0 { // what no model takes
 		return "", nil, nil
 	}
-	if HasNUL(raw) {
-		return "", nil, fault.At(fault.Invalid, field, "must not contain NUL (U+0000); every other character is allowed")
-	}
+	raw = ReplaceNUL(raw)
 	var texts []string
 	for _, p := range list {
 		if p.Type == "text" {
@@ -111,10 +109,7 @@ func Metadata(field string, in map[string]json.RawMessage) (map[string]json.RawM
 		if err != nil {
 			return nil, err
 		}
-		if HasNUL(v) {
-			return nil, fault.At(fault.Invalid, field+"."+text.Clip(k, 60), "must not contain a NUL character")
-		}
-		if v, err = Compact(v); err != nil {
+		if v, err = Compact(ReplaceNUL(v)); err != nil {
 			return nil, fault.At(fault.Invalid, field+"."+text.Clip(k, 60), "is not valid JSON")
 		}
 		if out == nil {
@@ -183,23 +178,13 @@ func Compact(v json.RawMessage) (json.RawMessage, error) {
 	return bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), nil
 }
 
-// HasNUL reports whether a string in a JSON value holds a NUL: an escape \u0000 that is not itself
-// escaped.
-func HasNUL(v json.RawMessage) bool {
-	for i := 0; i+5 < len(v); i++ {
-		if v[i] == '\\' {
-			if string(v[i+1:i+6]) == "u0000" {
-				return true
-			}
-			i++ // the escaped character
-		}
-	}
-	return false
-}
+// nulEscape is how JSON writes NUL.
+var nulEscape = []byte(`\u0000`)
 
-// ReplaceNUL returns the JSON value with U+FFFD in place of each NUL.
+// ReplaceNUL returns the JSON value with U+FFFD in place of each NUL: of each escape \u0000 that is
+// not itself escaped.
 func ReplaceNUL(raw json.RawMessage) json.RawMessage {
-	if !HasNUL(raw) {
+	if !bytes.Contains(raw, nulEscape) {
 		return raw
 	}
 	out := bytes.Clone(raw)
@@ -227,9 +212,9 @@ func Error(err error) error {
 	if ok {
 		field := wireField(typ.Field)
 		if field == "" {
-			return fault.New(fault.BadRequest, "the body must be a JSON object, not a JSON %s", typ.Value)
+			return fault.New(fault.BadRequest, "the body must be a JSON object, not a JSON %s", ValueName(typ.Value))
 		}
-		return fault.At(fault.Invalid, field, "must be %s, not a JSON %s", TypeName(typ.Type), typ.Value)
+		return fault.At(fault.Invalid, field, "must be %s, not a JSON %s", TypeName(typ.Type), ValueName(typ.Value))
 	}
 	// Encoding/json has no type for it.
 	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
@@ -279,4 +264,12 @@ func TypeName(t reflect.Type) string {
 		return "a number"
 	}
 	return "a whole number"
+}
+
+// ValueName returns what a client calls a kind of JSON value that encoding/json names.
+func ValueName(kind string) string {
+	if kind == "bool" {
+		return "boolean"
+	}
+	return kind
 }

@@ -97,7 +97,7 @@ func conversationBody(body []byte) ([]byte, error) {
 		return nil, fault.Wrap(fault.BadRequest, err, "the body is not valid JSON")
 	}
 	if m, ok := members["messages"]; ok && m[0] != '[' {
-		return nil, fault.At(fault.Invalid, "messages", "is not a list")
+		return nil, fault.At(fault.Invalid, "messages", "must be a list")
 	}
 	if m, ok := members["summary"]; ok && m[0] != '"' && string(m) != "null" {
 		return nil, fault.At(fault.Invalid, "summary", "is neither a text nor null")

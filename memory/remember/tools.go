@@ -1,6 +1,7 @@
 package remember
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,25 +62,23 @@ const toolDeadline = 2 * time.Second
 func (s *Service) Call(ctx context.Context, t Turn, name string, arguments []byte) string {
 	ctx, stop := context.WithTimeout(ctx, toolDeadline)
 	defer stop()
-	var in struct{ Content, Kind, Query, What string }
 	var out any
-	err := json.Unmarshal(arguments, &in)
+	in, err := readArguments(arguments)
 	switch {
 	case err != nil:
-		err = fault.New(fault.Invalid, "the arguments are not a JSON object of strings")
 	case t.Agent.Settings.Scope.UserID == "":
 		err = fault.New(fault.Invalid, "it is not known who the caller is")
 	case name == toolRemember:
-		out, err = s.note(ctx, t, in.Content, in.Kind)
+		out, err = s.note(ctx, t, in["content"], in["kind"])
 	case name == toolRecall:
-		out, err = s.lookUp(ctx, t, in.Query)
+		out, err = s.lookUp(ctx, t, in["query"])
 	default:
-		out, err = s.forget(ctx, t, in.What)
+		out, err = s.forget(ctx, t, in["what"])
 	}
 	if err != nil {
 		msg := "this failed; it is not done"
 		if e, ok := errors.AsType[*fault.Error](err); ok && e.Code != fault.Internal {
-			msg = err.Error()
+			msg = e.Msg
 		} else {
 			s.failed(ctx, "run the tool "+name, err)
 		}
@@ -90,6 +89,29 @@ func (s *Service) Call(ctx context.Context, t Turn, name string, arguments []byt
 		return `{"done":false}`
 	}
 	return string(b)
+}
+
+// readArguments reads the arguments of a call, all of which are strings. Null is as if it were
+// missing.
+func readArguments(raw []byte) (map[string]string, error) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
+		return nil, nil
+	}
+	var given map[string]any
+	if err := json.Unmarshal(raw, &given); err != nil {
+		return nil, fault.New(fault.Invalid, "the arguments must be a JSON object")
+	}
+	out := map[string]string{}
+	for _, name := range []string{"content", "kind", "query", "what"} {
+		switch v := given[name].(type) {
+		case nil:
+		case string:
+			out[name] = v
+		default:
+			return nil, fault.At(fault.Invalid, name, "must be a string")
+		}
+	}
+	return out, nil
 }
 
 func (s *Service) note(ctx context.Context, t Turn, content, kind string) (any, error) {

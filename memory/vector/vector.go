@@ -50,7 +50,7 @@ func (c *Collection) check() (err error) {
 	if !collectionName.MatchString(c.Name) {
 		return fault.At(fault.Invalid, "collection", "must have 1 to 128 letters, digits, dots, dashes and underscores, and not begin with a dot, not %q", text.Clip(c.Name, 80))
 	}
-	c.User, err = text.Clean("user_id", c.User, maxUser)
+	c.User, err = text.CleanKey("user_id", c.User, maxUser)
 	return err
 }
 

@@ -108,7 +108,7 @@ const directives = "%Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%"
 // checkFormat returns fault.Invalid unless format has at most maxTimeFormat bytes and each % starts
 // one of strftime's directives %Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%. Names are English.
 func checkFormat(field, format string) error {
-	if _, err := text.Clean(field, format, maxTimeFormat); err != nil {
+	if _, err := text.CleanKey(field, format, maxTimeFormat); err != nil {
 		return err
 	}
 	for i := 0; i < len(format); i++ {
@@ -150,7 +150,7 @@ func (p *SpeakerPrefix) Check(field string) error {
 	if p == nil {
 		return nil
 	}
-	if _, err := text.Clean(field+".format", p.Format, maxSpeakerFormat); err != nil {
+	if _, err := text.CleanKey(field+".format", p.Format, maxSpeakerFormat); err != nil {
 		return err
 	}
 	if p.Format != "" && !strings.Contains(text.Fill(p.Format, map[string]string{"speaker": "\x00"}), "\x00") {

@@ -102,7 +102,7 @@ func (w Words) Check(field string) error {
 		{"marker", w.Marker, MaxMarker}, {"nothing", w.Nothing, MaxMarker},
 		{"unsaid", w.Unsaid, maxNote}, {"tool", w.Tool, maxNote}, {"no_result", w.NoResult, maxNote},
 	} {
-		if _, err := text.Clean(field+"."+f.name, f.words, f.most); err != nil {
+		if _, err := text.CleanKey(field+"."+f.name, f.words, f.most); err != nil {
 			return err
 		}
 		if f.words != "" && strings.TrimSpace(f.words) == "" {
