@@ -334,7 +334,7 @@ func TestChatCustomAndTools(t *testing.T) {
 	if up.TurnID == nil || up.Timestamp == 0 || !up.Interruptable || len(up.Messages) != 4 {
 		t.Fatalf("upstream got %s", p.llm.Requests()[1].Body)
 	}
-	if diff := cmp.Diff(`{"role":"user","content":"Book it","turn_id":0,"timestamp":1780000009000,"metadata":{"source":"asr","user":"42"}}`, string(up.Messages[1])); diff != "" {
+	if diff := cmp.Diff(`{"role":"user","content":"Book it","speech_start_ms":5,"turn_id":0,"timestamp":1780000009000,"metadata":{"source":"asr","user":"42"}}`, string(up.Messages[1])); diff != "" {
 		t.Error(diff)
 	}
 	if got := string(p.llm.Requests()[0].Body); !strings.Contains(got, `"speech_start_ms":5`) || !strings.Contains(got, `{"role":"system","content":"Be brief, Ann."}`) {

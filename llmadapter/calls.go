@@ -2,7 +2,10 @@ package llmadapter
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/heardlog/heardlog/internal/text"
 )
@@ -220,6 +223,24 @@ func (r *Record) Calls() bool {
 
 // functionCall is the older form of a tool call: a member of the message, without an ID.
 const functionCall = "function_call"
+
+// SameCalls reports whether two tool_calls arrays make the same calls: the same IDs, names and
+// arguments in the same order. White space and the order of members do not matter.
+func SameCalls(a, b []byte) bool {
+	return len(a) > 0 && len(b) > 0 && slices.Equal(signatures(a), signatures(b))
+}
+
+// signatures returns the ID, name and arguments of each call.
+func signatures(calls []byte) []string {
+	var out []string
+	walkArray(editCalls(calls, true), func(call []byte) {
+		fn, _ := lookup(call, "function")
+		args := jsontext.Value(stringMember(fn, "arguments"))
+		_ = args.Canonicalize() // what is no JSON stays as it is
+		out = append(out, stringMember(call, "id")+"\x00"+stringMember(fn, "name")+"\x00"+string(args))
+	})
+	return out
+}
 
 // editCalls returns a tool_calls array as it goes upstream: arguments are a string, and empty ones
 // are {}, since servers parse them. With plain, the calls have only OpenAI's members.

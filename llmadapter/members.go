@@ -47,9 +47,6 @@ var fates = map[string]fate{
 // others.
 func PassedMembers() []string { return []string{"cache_control", "partial", "prefix"} }
 
-// IsCore reports whether a member of a message goes to every upstream.
-func IsCore(name string) bool { return fates[name] == always }
-
 // isThought reports whether a member of a message, or the type of a part, holds what a model
 // thought.
 func isThought(name string) bool {

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// TestVendorsBlocks: parts that only some vendor knows are kept, and sent to the vendor custom
-// alone. Parts that no model takes are refused.
+// TestVendorsBlocks: parts that only some vendor knows are taken for the vendor custom alone. Parts
+// that no model takes are refused.
 func TestVendorsBlocks(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Yes."})
@@ -17,13 +17,18 @@ func TestVendorsBlocks(t *testing.T) {
 	const body = `{"messages":[{"role":"user","content":[{"type":"text","text":"See?"},{"type":"scene","of":"here"},{"type":"image_url","image_url":{"url":"http://h.example/a.png"}}]}]}`
 	for vendor, sent := range map[string]bool{"": false, "custom": true} {
 		id := s.join("v"+vendor, map[string]any{"llm": map[string]any{"url": base + "/chat/completions", "vendor": vendor}})
-		s.post(agent(id, "/chat/completions"), body).ok(nil)
+		if !sent {
+			s.post(agent(id, "/chat/completions"), body).failed(http.StatusBadRequest, "invalid", "messages[0].content[1].type")
+			s.post(agent(id, "/chat/completions"), strings.Replace(body, `{"type":"scene","of":"here"},`, "", 1)).ok(nil)
+		} else {
+			s.post(agent(id, "/chat/completions"), body).ok(nil)
+		}
 		seen := llm.Requests()
 		got := string(seen[len(seen)-1].Body)
 		if strings.Contains(got, `"scene"`) != sent || !strings.Contains(got, `"See?"`) || !strings.Contains(got, "a.png") {
 			t.Errorf("vendor %q got %s", vendor, got)
 		}
-		if parts := string(s.ledger(id)[0].Parts); !strings.Contains(parts, `"scene"`) {
+		if parts := string(s.ledger(id)[0].Parts); strings.Contains(parts, `"scene"`) != sent {
 			t.Errorf("the ledger has %s", parts)
 		}
 		s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`).failed(http.StatusBadRequest, "invalid", "messages[0].content[0].image_url")

@@ -411,3 +411,70 @@ func TestVendorShapes(t *testing.T) {
 		}
 	}
 }
+
+// TestHeardInPrompt: what was heard of an answer stands in the prompt at its place, whatever the
+// platform's list lacks, in this turn and in later ones.
+func TestHeardInPrompt(t *testing.T) {
+	t.Parallel()
+	const answer = "The train leaves at nine from platform two."
+	whole := events("stop", `{"content":"The train leaves at nine "}`, `{"content":"from platform two."}`)
+	for name, report := range map[string]func(w *wire){
+		"pipecat": func(w *wire) {
+			w.tell(w.id, "pipecat", `{"label":"rtvi-ai","type":"bot-output","data":{"text":"`+answer+`","will_be_spoken":true,"spoken_status":"in-progress","spoken_progress":{"accumulated":"The train leaves at nine","remaining":" from platform two."}}}`)
+			w.tell(w.id, "pipecat", `{"label":"rtvi-ai","type":"bot-interrupted"}`)
+		},
+		"interrupt": func(w *wire) {
+			w.post(agent(w.id, "/interrupt"), `{"heard":"The train leaves at nine"}`).ok(nil)
+		},
+		"interrupt, all": func(w *wire) { w.post(agent(w.id, "/interrupt"), `{"heard":"`+answer+`"}`).ok(nil) },
+	} {
+		for _, projection := range []string{"heard_only", "heard_marked", "heard_and_unsaid", "generated"} {
+			for kind, raw := range map[string]string{"streamed": whole, "whole": completion("stop", `{"role":"assistant","content":"`+answer+`"}`)} {
+				t.Run(name+"/"+projection+"/"+kind, func(t *testing.T) {
+					t.Parallel()
+					w := newWire(t, map[string]any{"heardlog": map[string]any{"projection": projection}})
+					w.ask("reconcile", asksUser, raw).ok(nil)
+					report(w)
+					heard := "The train leaves at nine"
+					if projection == "generated" || name == "interrupt, all" {
+						heard = answer
+					}
+					check := func(more int) {
+						t.Helper()
+						list := gjson.Parse(w.sent()).Array()
+						if len(list) != 3+more || list[1].Get("role").String() != "assistant" || !strings.HasPrefix(list[1].Get("content").String(), heard) {
+							t.Errorf("the LLM is sent %s", w.sent())
+						}
+						if strings.Count(w.sent(), "The train leaves") != 1 || heard != answer && projection == "heard_only" && strings.Contains(w.sent(), "platform") {
+							t.Errorf("the LLM is sent %s", w.sent())
+						}
+					}
+					list := asksUser + `,{"role":"user","content":"And back?"}`
+					w.ask("reconcile", list, events("stop", `{"content":"At six."}`)).ok(nil)
+					check(0)
+					w.ask("reconcile", list+`,{"role":"assistant","content":"At six."},{"role":"user","content":"Thanks."}`, events("stop", plain)).ok(nil)
+					check(2)
+				})
+			}
+		}
+	}
+}
+
+// TestGreetingInPlace: a greeting that a platform's list has behind the caller's question stands
+// before it, as in the ledger.
+func TestGreetingInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, map[string]any{"llm": map[string]any{"greeting_message": "Hello, how can I help?"}})
+	const greets = `{"role":"assistant","content":"Hello, how can I help?"}`
+	w.ask("reconcile", greets+","+asksUser, events("stop", plain)).ok(nil)
+	for range 2 {
+		w.ask("reconcile", asksUser+","+greets+`,{"role":"assistant","content":"At nine."},{"role":"user","content":"Sure?"}`, events("stop", plain)).ok(nil)
+		var said []string
+		for _, m := range gjson.Parse(w.sent()).Array() {
+			said = append(said, m.Get("content").String())
+		}
+		if got := strings.Join(said, "|"); got != "Hello, how can I help?|When?|At nine.|Sure?" {
+			t.Errorf("the LLM is sent %s", got)
+		}
+	}
+}

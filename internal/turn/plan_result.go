@@ -60,19 +60,21 @@ func (p *plan) injectResults(which []int, recent []memory.Message, out *agents.P
 // loop of an SDK sends the model's tool calls back together with their results: the calls are those
 // of the ledger, and so are results that an earlier try has brought.
 func (p *plan) withoutResent(which []int, recent []memory.Message) []int {
+	asked := false // the caller has said something new before
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
 		in := &p.req.Messages[i]
-		if in.ToolCallID != "" {
-			at := latest(recent, func(m *memory.Message) bool { return m.Role == memory.Tool && m.ToolCallID == in.ToolCallID })
-			call := latest(recent, func(m *memory.Message) bool { return calls(m, in.ToolCallID) })
-			return at >= 0 && at > call && call >= 0 && recent[at].Content == in.Text()
-		}
-		ids := llmadapter.CallIDs(in.ToolCalls)
-		if len(ids) == 0 {
+		asked = asked || in.Role == "user"
+		if asked {
 			return false
 		}
-		at := latest(recent, func(m *memory.Message) bool { return calls(m, ids...) })
-		return at >= 0 && !slices.ContainsFunc(recent[at+1:], func(m memory.Message) bool { return m.Role == memory.User && m.Counts() })
+		if in.ToolCallID != "" {
+			at := latest(recent, func(m *memory.Message) bool { return m.Role == memory.Tool && m.ToolCallID == in.ToolCallID })
+			call := latest(recent, func(m *memory.Message) bool {
+				return m.Role == memory.Assistant && slices.Contains(llmadapter.CallIDs(m.ToolCalls), in.ToolCallID)
+			})
+			return call >= 0 && at > call && recent[at].Content == in.Text()
+		}
+		return in.ToolCalls != nil && latest(recent, func(m *memory.Message) bool { return llmadapter.SameCalls(m.ToolCalls, in.ToolCalls) }) >= 0
 	})
 }
 
@@ -84,15 +86,6 @@ func latest(recent []memory.Message, meant func(*memory.Message) bool) int {
 		}
 	}
 	return -1
-}
-
-// calls reports whether an answer makes tool calls with all of the IDs.
-func calls(m *memory.Message, ids ...string) bool {
-	if m.Role != memory.Assistant || len(m.ToolCalls) == 0 {
-		return false
-	}
-	own := llmadapter.CallIDs(m.ToolCalls)
-	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(own, id) })
 }
 
 // lateResult adds message i to the plan if it is the result of a tool that was still running in m.

@@ -15,13 +15,14 @@ import (
 // to the messages that the ledger has, and to those whose own fields say what they are.
 func (p *plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
-	// The ledger has what the platform may have dropped: tool results, unheard answers.
+	// The ledger has what the platform may have dropped or misplaced: tool results, unheard answers,
+	// heard ones, greetings.
 	lost := false
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
 		m := &recent[i]
-		lost = lost || m.Role == memory.Tool || m.State == memory.Unplayed && m.ShownBy(v.View)
+		lost = lost || m.Role == memory.Tool || m.State == memory.Unplayed && m.ShownBy(v.View) || heardByReport(m) || greets(m)
 	}
 	appended := map[int]*memory.Message{}
 	if v.custom || v.Prefixes() || lost {
@@ -64,6 +65,7 @@ func (p *plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
 	}
 	e := newToolCalls(v, recent, out, seqs)
 	e.fromPlatform = true
+	e.placeGreetings()
 	if e.restore(); toolCallsComplete(e.list) {
 		return e.list
 	}

@@ -97,9 +97,40 @@ func (e *toolCalls) call(seq int64, id string) int {
 	return -1
 }
 
+// heardByReport reports whether a report of the platform, and not only its lists, says what was
+// heard of an answer.
+func heardByReport(m *memory.Message) bool {
+	return m.Role == memory.Assistant && m.InContext() && sentByProxy(m) && m.Content != "" && m.Method.Rank() > memory.EchoDiff.Rank()
+}
+
+// greets reports whether the agent said something that no caller asked for.
+func greets(m *memory.Message) bool {
+	return m.Role == memory.Assistant && m.InContext() && m.Source == memory.SourceGreeting
+}
+
+// placeGreetings moves greetings to their places in the ledger. Platforms that commit a text once it
+// was played have it behind the caller's words that came meanwhile.
+func (e *toolCalls) placeGreetings() {
+	for at := range e.recent {
+		g := &e.recent[at]
+		i := slices.Index(e.seqs, g.Seq)
+		if i < 1 || !greets(g) {
+			continue
+		}
+		to := slices.IndexFunc(e.seqs[:i], func(seq int64) bool { return seq > g.Seq })
+		if to < 0 {
+			continue
+		}
+		m := e.list[i]
+		e.list, e.seqs = slices.Delete(e.list, i, i+1), slices.Delete(e.seqs, i, i+1)
+		e.insert(to, g.Seq, m)
+	}
+}
+
 // restore puts back what the platform dropped when the caller talked into an answer: calls whose
-// results the ledger has, and unheard answers, if the view shows those. Calls of a turn whose
-// answer was heard to its end stay away: the answer says what they did.
+// results the ledger has, answers of which a report says what was heard, and unheard answers, if
+// the view shows those. Calls of a turn whose answer was heard to its end stay away: the answer says
+// what they did.
 func (e *toolCalls) restore() {
 	present := e.present()
 	var others []string // IDs of calls in the list that are not in the ledger
@@ -108,15 +139,20 @@ func (e *toolCalls) restore() {
 			others = append(others, llmadapter.CallIDs(e.list[i].ToolCalls)...)
 		}
 	}
+	noted := map[int64]bool{}
 	for at := range e.recent {
 		g := &e.recent[at]
 		switch {
 		case present[g.Seq]:
 		case e.dropped(at, present, others):
 			if i := e.place(g); i >= 0 {
+				if a := e.answer(at); a != nil {
+					noted[a.Seq] = true
+				}
 				e.insert(i, g.Seq, e.group(nil, at, e.note(at, present))...)
 			}
-		case len(e.ids[at]) == 0 && g.ShownBy(e.View) && !g.InContext():
+		case noted[g.Seq]: // its words stand below the result that they are about
+		case len(e.ids[at]) == 0 && g.ShownBy(e.View) && (!g.InContext() || heardByReport(g)):
 			if i := e.place(g); i >= 0 {
 				m := fromMemory(g, e.custom)
 				e.rewrite(&m, g)
