@@ -260,7 +260,8 @@ type Ledger interface {
 	Agents(ctx context.Context, q AgentQuery) (AgentPage, error)
 	// Tallies is as in Store.
 	Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(startMS int64, tally []byte) error) error
-	// Live calls each for every live agent of every project, in no order. The callback must not
+	// Live calls each for every live agent of every project, in no order, with its head without the
+	// last message. The callback must not
 	// call the ledger; its error ends the call and is returned as it is.
 	Live(ctx context.Context, each func(Head) error) error
 	// Count returns how many agents have each status.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	fastjson "github.com/go-json-experiment/json"
+
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -94,7 +96,7 @@ func EncodeSettings(s memory.Settings) ([]byte, error) {
 // DecodeSettings reads what EncodeSettings wrote.
 func DecodeSettings(b []byte) (memory.Settings, error) {
 	var in settings
-	if err := json.Unmarshal(b, &in); err != nil {
+	if err := fastjson.Unmarshal(b, &in, bodyJSON); err != nil {
 		return memory.Settings{}, fmt.Errorf("settings: %w: %w", ErrUnreadable, err)
 	}
 	s := memory.Settings{

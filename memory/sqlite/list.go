@@ -83,7 +83,7 @@ func agentIndex(q *memory.AgentQuery) string {
 
 // listArg returns a list as an argument for json_each, so that the text of a statement does not
 // depend on its length.
-func listArg[T string | memory.Status | memory.TagValues](list []T) string {
+func listArg[T string | int64 | memory.Status | memory.TagValues](list []T) string {
 	b, _ := json.Marshal(list) // these always encode
 	return string(b)
 }
@@ -114,14 +114,16 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 		if len(found) > limit {
 			page.Next, found = found[limit-1], found[:limit]
 		}
-		for _, f := range found {
-			h, err := headOnly(c, &s.sealer, f.No)
-			if err != nil {
-				return err
-			}
-			page.Heads, page.Places = append(page.Heads, h), append(page.Places, f)
+		page.Places, page.Heads = found, make([]memory.Head, 0, len(found))
+		nos := make([]int64, len(found))
+		for i := range found {
+			nos[i] = found[i].No
 		}
-		return nil
+		return c.Each(selectAgent+"FROM json_each(?) j CROSS JOIN agent a ON a.no = j.value LEFT JOIN agent_settings s ON s.agent_no = a.no ORDER BY j.key", []any{listArg(nos)}, func(row dbfile.Row) error {
+			_, h, err := readAgent(row, &s.sealer)
+			page.Heads = append(page.Heads, h)
+			return err
+		})
 	})
 	return page, err
 }
