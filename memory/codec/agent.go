@@ -3,10 +3,10 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 
 	fastjson "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
@@ -73,6 +73,11 @@ type upstream struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
+// settingsJSON leaves out every zero field, for most settings of an agent are: lists of agents and
+// the start of a server spend most of their time in reading settings.
+var settingsJSON = fastjson.JoinOptions(
+	bodyJSON, fastjson.OmitZeroStructFields(true), fastjson.Deterministic(true), jsontext.PreserveRawStrings(true))
+
 // EncodeSettings returns settings as JSON with all secrets in clear.
 func EncodeSettings(s memory.Settings) ([]byte, error) {
 	out := settings{
@@ -90,7 +95,7 @@ func EncodeSettings(s memory.Settings) ([]byte, error) {
 		out.Filler = &s.Filler
 	}
 	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams = "", nil, nil
-	return json.Marshal(out)
+	return fastjson.Marshal(out, settingsJSON)
 }
 
 // DecodeSettings reads what EncodeSettings wrote.
