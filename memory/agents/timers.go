@@ -17,12 +17,12 @@ import (
 type timers struct {
 	mu   sync.Mutex
 	due  dueHeap
-	at   map[agentKey]time.Time // the earliest entry of each agent
+	at   map[agentKey]int64 // the earliest entry of each agent
 	wake chan struct{}
 }
 
 type dueEntry struct {
-	at time.Time
+	at int64 // Unix ns; 0 is now. There is one for each live agent, and a time.Time is larger.
 	agentKey
 }
 
@@ -30,7 +30,7 @@ type dueHeap []dueEntry
 
 func (h dueHeap) Len() int { return len(h) }
 
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 
 func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
@@ -43,19 +43,22 @@ func (h *dueHeap) Pop() any {
 	return x
 }
 
-func newTimers() *timers { return &timers{at: map[agentKey]time.Time{}, wake: make(chan struct{}, 1)} }
+func newTimers() *timers { return &timers{at: map[agentKey]int64{}, wake: make(chan struct{}, 1)} }
 
 // poke schedules a check of the agent, if it is earlier than the one planned.
-func (t *timers) poke(at time.Time, project, id string) {
-	k := agentKey{project, id}
+func (t *timers) poke(when time.Time, project, id string) {
+	k, at := agentKey{project, id}, int64(0)
+	if !when.IsZero() {
+		at = when.UnixNano()
+	}
 	t.mu.Lock()
-	if old, ok := t.at[k]; ok && !at.Before(old) {
+	if old, ok := t.at[k]; ok && at >= old {
 		t.mu.Unlock()
 		return
 	}
 	t.at[k] = at
 	heap.Push(&t.due, dueEntry{at, k})
-	first := t.due[0].at.Equal(at)
+	first := t.due[0].at == at
 	t.mu.Unlock()
 	if first {
 		select {
@@ -73,9 +76,9 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []dueEntry
-	for len(t.due) > 0 && !t.due[0].at.After(now) {
+	for len(t.due) > 0 && t.due[0].at <= now.UnixNano() {
 		e := heap.Pop(&t.due).(dueEntry)
-		if t.at[e.agentKey].Equal(e.at) { // otherwise an earlier entry was checked
+		if at, ok := t.at[e.agentKey]; ok && at == e.at { // otherwise an earlier entry was checked
 			delete(t.at, e.agentKey)
 			out = append(out, e)
 		}
@@ -83,7 +86,7 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	if len(t.due) == 0 {
 		return out, time.Time{}
 	}
-	return out, t.due[0].at
+	return out, time.Unix(0, t.due[0].at)
 }
 
 // liveAgain is how long takeUpAll waits for a store that could not answer.
