@@ -306,8 +306,8 @@ func (l *loads) Load(ctx context.Context, project, id string, n int, known memor
 	return l.Store.Load(ctx, project, id, n, known)
 }
 
-// TestFrontReadsNothing appends to an agent in memory, singly and in batches: counting its beginning
-// reads nothing from the store, and what is in memory is not counted.
+// TestFrontReadsNothing appends to an agent in memory, singly and in batches: counting its
+// beginning reads nothing from the store, and what is in memory is not counted.
 func TestFrontReadsNothing(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 2, 300} {

@@ -124,8 +124,8 @@ func (s *Service) takeUp(h *memory.Head, now time.Time) {
 	s.timers.poke(s.dueOf(h), k.project, k.id)
 }
 
-// resume reports an agent to whoever makes summaries and saves memories by themselves: what was due
-// when the process ended is due now.
+// resume reports an agent that asks for summaries or checkpoints to the workers that make them:
+// what was due when the process ended is due now.
 func (s *Service) resume(a *memory.Agent) {
 	if s.mayMakeSummaries(a) && (s.PolicyOf(a, nil).Summarizes() || a.Settings.Memory.Ancestry()) {
 		s.cfg.Summaries.Changed(a.Project, a.ID)
