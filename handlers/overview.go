@@ -99,7 +99,8 @@ func bucketOf(b *memory.Bucket) bucketJSON {
 		return new(float64(part) / float64(of))
 	}
 	out.BargeInRate, out.UnheardShare = share(b.Interruptions, b.Answers), share(b.Unheard, b.Generated)
-	for name, n := range b.FailedAt {
+	for _, failed := range b.FailedAt {
+		name, n := failed.Of, failed.N
 		if name == "" {
 			name = "unknown"
 		}

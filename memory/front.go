@@ -34,11 +34,8 @@ const (
 	// MaxFrontSystem limits Front.System. With more system messages, policies that keep them read
 	// the whole memory.
 	MaxFrontSystem = 64
-	// frontFrom is how many messages an agent has before any are counted. Most agents end with
-	// fewer.
-	frontFrom = 512
-	// frontEvery is how many messages may follow a front. An engine has as many in memory. Then the
-	// front moves forward, up to the last frontLeaves.
+	// frontEvery is how many messages may be uncounted. An engine has as many in memory. Then the
+	// front begins or moves forward, up to the last frontLeaves.
 	frontEvery  = 48
 	frontLeaves = 16
 )
@@ -126,15 +123,15 @@ func (c *Change) KeepFront(view AgentView, head *Head) error {
 // then. It counts what the change appends too, so that messages are counted while they are in
 // memory.
 func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
-	from, every := max(head.Agent.Settings.Memory.BaseSeq, 1), int64(frontFrom)
+	from := max(head.Agent.Settings.Memory.BaseSeq, 1)
 	if f != nil {
-		from, every = f.Seq, frontEvery
+		from = f.Seq
 	}
 	next := head.NextSeq
 	for i := range c.Append {
 		next = max(next, c.Append[i].Seq+1)
 	}
-	if len(c.Append) == 0 || next-from <= every {
+	if len(c.Append) == 0 || next-from <= frontEvery {
 		return f, nil
 	}
 	stored, err := view.Last(int(head.NextSeq - from))

@@ -34,6 +34,9 @@ type Ancestor struct {
 	After int64  `json:"after,omitempty"` // Seq of the last message that is
 }
 
+// Ancestry reports whether messages of earlier agents are still to be summarized.
+func (m *Memory) Ancestry() bool { return m.Inherited != nil && len(m.Inherited.Ancestors) > 0 }
+
 // OwnSince returns the Seq after which the agent's own messages begin.
 func (m *Memory) OwnSince() int64 {
 	if m.Inherited == nil {

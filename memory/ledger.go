@@ -132,6 +132,9 @@ type AgentQuery struct {
 	After        AgentPlace        // the page starts after it; zero = at the first agent
 	OldestFirst  bool
 	NoTotal      bool // leaves Total and Truncated of the page unset
+	// Known, if not nil, returns the head of an agent in this version without the last message, if
+	// the caller has it. A store may use it instead of reading the agent. The engine sets it.
+	Known func(Ref, Version) (Head, bool)
 }
 
 // AgentPlace is an agent's position in a list, which is ordered by start and then by number in the
@@ -260,7 +263,8 @@ type Ledger interface {
 	Agents(ctx context.Context, q AgentQuery) (AgentPage, error)
 	// Tallies is as in Store.
 	Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(startMS int64, tally []byte) error) error
-	// Live calls each for every live agent of every project, in no order. The callback must not
+	// Live calls each for every live agent of every project, in no order, with its head without the
+	// last message. The callback must not
 	// call the ledger; its error ends the call and is returned as it is.
 	Live(ctx context.Context, each func(Head) error) error
 	// Count returns how many agents have each status.

@@ -14,8 +14,8 @@ type Peers interface {
 	Beat(ctx context.Context, seen []Seen) (others bool, err error)
 	// Seen returns what other processes have recorded of an agent; zero times for nothing.
 	Seen(ctx context.Context, project, id string) (Seen, error)
-	// NewLive calls each for live agents that were created after the place, and returns the place
-	// for the next call; 0 is the start. It may repeat some.
+	// NewLive is Store.Scan for live agents that were created after the place, and returns the
+	// place for the next call; 0 is the start. It may repeat some.
 	NewLive(ctx context.Context, after int64, each func(Head) error) (int64, error)
 	// Lease makes this process the only one that may do this work for the agent, until the lease
 	// expires or is released. ok is false while another process has it.

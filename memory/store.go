@@ -123,8 +123,8 @@ type Store interface {
 	Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(startMS int64, tally []byte) error) error
 	// Count returns how many agents have each status.
 	Count(ctx context.Context) ([Statuses]int, error)
-	// Scan calls each for every live agent of every project, in no order. The callback's error ends
-	// the call and is returned as it is.
+	// Scan calls each for every live agent of every project, in no order, with its head without the
+	// last message. The callback's error ends the call and is returned as it is.
 	Scan(ctx context.Context, each func(Head) error) error
 	// Erase erases agents with everything that belongs to them and returns which. Erased agents are
 	// gone at once for every method; their rows may follow in slices, so that writers never wait

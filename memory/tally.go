@@ -1,9 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 )
@@ -25,10 +25,17 @@ type Tally struct {
 	// Cost is what these answers cost, UnheardCost the part for words that were not heard, and
 	// EstimatedCost the part for answers without reported tokens, in billionths of a US dollar.
 	Cost, UnheardCost, EstimatedCost int64
-	// FirstToken counts answers by the time to their first token; see Percentile.
-	FirstToken map[byte]int64
-	// FailedAt counts failures by the name of the upstream that was asked last; "" is unknown.
-	FailedAt map[string]int64
+	// FirstToken counts answers by the time to their first token, in rising order; see Percentile.
+	FirstToken []Count[byte]
+	// FailedAt counts failures by the name of the upstream that was asked last, in rising order; ""
+	// is unknown.
+	FailedAt []Count[string]
+}
+
+// Count is how many there are of one kind; never 0 in a Tally.
+type Count[K cmp.Ordered] struct {
+	Of K
+	N  int64
 }
 
 // Add counts a message, or with by = -1 takes it out again. Copies and messages that were merged
@@ -86,21 +93,23 @@ func (t *Tally) Merge(o *Tally) {
 	for i, n := range o.numbers() {
 		*t.numbers()[i] += *n
 	}
-	for b, n := range o.FirstToken {
-		count(&t.FirstToken, b, n)
+	for _, c := range o.FirstToken {
+		count(&t.FirstToken, c.Of, c.N)
 	}
-	for name, n := range o.FailedAt {
-		count(&t.FailedAt, name, n)
+	for _, c := range o.FailedAt {
+		count(&t.FailedAt, c.Of, c.N)
 	}
 }
 
-func count[K comparable](m *map[K]int64, k K, by int64) {
-	if *m == nil {
-		*m = map[K]int64{}
+// count adds to the count of a kind, in place.
+func count[K cmp.Ordered](list *[]Count[K], k K, by int64) {
+	at, found := slices.BinarySearchFunc(*list, k, func(c Count[K], k K) int { return cmp.Compare(c.Of, k) })
+	if !found {
+		*list = slices.Insert(*list, at, Count[K]{Of: k})
 	}
-	if (*m)[k] += by; (*m)[k] == 0 {
-		if delete(*m, k); len(*m) == 0 {
-			*m = nil
+	if (*list)[at].N += by; (*list)[at].N == 0 {
+		if *list = slices.Delete(*list, at, at+1); len(*list) == 0 {
+			*list = nil
 		}
 	}
 }
@@ -111,7 +120,7 @@ func (t *Tally) Clone() *Tally {
 		return &Tally{}
 	}
 	c := *t
-	c.FirstToken, c.FailedAt = maps.Clone(t.FirstToken), maps.Clone(t.FailedAt)
+	c.FirstToken, c.FailedAt = slices.Clone(t.FirstToken), slices.Clone(t.FailedAt)
 	return &c
 }
 
@@ -127,13 +136,13 @@ func bucketOf(ms int64) byte {
 // did not exceed, within 5 %; 0 if none was measured.
 func (t *Tally) Percentile(p float64) int64 {
 	all := int64(0)
-	for _, n := range t.FirstToken {
-		all += n
+	for _, c := range t.FirstToken {
+		all += c.N
 	}
 	rank := int64(math.Ceil(p * float64(all)))
-	for _, b := range slices.Sorted(maps.Keys(t.FirstToken)) {
-		if rank -= t.FirstToken[b]; rank <= 0 {
-			return int64(math.Round(math.Pow(growth, float64(b))))
+	for _, c := range t.FirstToken {
+		if rank -= c.N; rank <= 0 {
+			return int64(math.Round(math.Pow(growth, float64(c.Of))))
 		}
 	}
 	return 0
@@ -158,12 +167,12 @@ func (t *Tally) Encode() []byte {
 		b = binary.AppendVarint(b, *n)
 	}
 	b = binary.AppendUvarint(b, uint64(len(t.FirstToken)))
-	for _, bucket := range slices.Sorted(maps.Keys(t.FirstToken)) {
-		b = binary.AppendVarint(append(b, bucket), t.FirstToken[bucket])
+	for _, c := range t.FirstToken {
+		b = binary.AppendVarint(append(b, c.Of), c.N)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.FailedAt)) {
-		b = binary.AppendUvarint(b, uint64(len(name)))
-		b = binary.AppendVarint(append(b, name...), t.FailedAt[name])
+	for _, c := range t.FailedAt {
+		b = binary.AppendUvarint(b, uint64(len(c.Of)))
+		b = binary.AppendVarint(append(b, c.Of...), c.N)
 	}
 	return b
 }

@@ -49,11 +49,6 @@ func (a *App) summarizer() agents.Summaries {
 // summaryMemory adapts the Service, which is created later, for package summary.
 type summaryMemory struct{ a *App }
 
-// Live implements summary.Memory.
-func (m summaryMemory) Live(ctx context.Context, each func(memory.Head) error) error {
-	return m.a.service.Live(ctx, each)
-}
-
 // Leaving implements summary.Memory.
 func (m summaryMemory) Leaving(ctx context.Context, project, id string) (memctx.Leaving, error) {
 	return m.a.contexts.Leaving(ctx, project, id)

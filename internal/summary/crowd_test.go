@@ -17,10 +17,15 @@ import (
 	"github.com/heardlog/heardlog/memory/storetest"
 )
 
-// readings counts whose memories are read.
+// readings counts how many heads and memories are read.
 type readings struct {
 	memory.Ledger
-	recent atomic.Int64
+	heads, recent atomic.Int64
+}
+
+func (r *readings) Head(ctx context.Context, project, id string) (memory.Head, error) {
+	r.heads.Add(1)
+	return r.Ledger.Head(ctx, project, id)
 }
 
 func (r *readings) Recent(ctx context.Context, project, id string, n int, history bool) (memory.Head, []memory.Message, error) {
@@ -28,8 +33,8 @@ func (r *readings) Recent(ctx context.Context, project, id string, n int, histor
 	return r.Ledger.Recent(ctx, project, id, n, history)
 }
 
-// TestWorkerUnwanted: the memories of agents whose policies want no summaries are not read, when
-// the server starts or later.
+// TestWorkerUnwanted: agents whose policies want no summaries are not even loaded when the server
+// starts, and their memories are not read later.
 func TestWorkerUnwanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,6 +47,9 @@ func TestWorkerUnwanted(t *testing.T) {
 		counted := &readings{Ledger: store}
 		w = begin(t, counted, 0, nil)
 		synctest.Wait()
+		if n := counted.heads.Load(); n != 0 {
+			t.Errorf("%d agents were loaded at the start", n)
+		}
 		w.say("p", plain, 40, 42)
 		synctest.Wait()
 		if n := counted.recent.Load(); n != 0 {
@@ -78,15 +86,6 @@ func (c *crowd) through() {
 	}
 }
 
-func (c *crowd) Live(_ context.Context, each func(memory.Head) error) error {
-	for i := range c.agents {
-		if err := each(memory.Head{Agent: memory.Agent{Project: "p", ID: fmt.Sprint(i)}}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (c *crowd) Leaving(_ context.Context, _, id string) (memctx.Leaving, error) {
 	c.mu.Lock()
 	c.running++
@@ -116,6 +115,9 @@ func TestWorkerCrowd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &crowd{agents: 300, looked: map[string]bool{}, gate: make(chan struct{})}
 			c.worker = summary.New(summary.Config{Memory: c, Places: places, Log: zerolog.Nop()})
+			for i := range c.agents {
+				c.worker.Changed("p", fmt.Sprint(i))
+			}
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- c.worker.Run(ctx) }()

@@ -30,10 +30,7 @@ func TestLease(t *testing.T) {
 		until, holder := time.Time{}, 0
 		worker := func(n int, ask func(ctx context.Context) (summary.Answer, error)) *summary.Worker {
 			return summary.New(summary.Config{
-				Memory: struct {
-					*world
-					*lister
-				}{w, &lister{w.store}}, Log: zerolog.Nop(),
+				Memory: w, Log: zerolog.Nop(),
 				Lease: func(_ context.Context, _, _ string, lease time.Duration) (func(), bool, error) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -67,6 +64,7 @@ func TestLease(t *testing.T) {
 		defer cancel()
 		defer close(hung)
 		for _, s := range []*summary.Worker{first, second} {
+			s.Changed("p", id)
 			group.Go(func() { _ = s.Run(ctx) })
 			synctest.Wait()
 		}

@@ -21,8 +21,6 @@ import (
 
 // Memory is what a Worker needs of the memory.
 type Memory interface {
-	// Live calls each for every live agent; each must not call the memory.
-	Live(ctx context.Context, each func(memory.Head) error) error
 	// Leaving returns what is due to be summarized: see context.Service.Leaving.
 	Leaving(ctx context.Context, project, id string) (memctx.Leaving, error)
 	// Summarised stores a summary and removes the messages that it covers from the memory: see
@@ -77,8 +75,8 @@ func gap(n int) time.Duration {
 }
 
 // Worker makes summaries in the background: one at a time for each agent, at most Places in all.
-// Its state may be lost with the process: Run finds again what is due. It implements
-// memory.Summaries.
+// Its state may be lost with the process: when the memory starts, it reports the live agents that
+// ask for summaries with Changed. It implements agents.Summaries.
 type Worker struct {
 	cfg     Config
 	metrics *metrics
@@ -219,15 +217,7 @@ func (w *Worker) poke() {
 }
 
 // Run makes summaries until ctx is done, cancels those in progress, waits for them and returns nil.
-// It starts with every live agent: what was due when the process ended is due now.
 func (w *Worker) Run(ctx context.Context) error {
-	err := w.cfg.Memory.Live(ctx, func(h memory.Head) error {
-		w.Changed(h.Agent.Project, h.Agent.ID)
-		return nil
-	})
-	if err != nil && ctx.Err() == nil {
-		return err
-	}
 	var group sync.WaitGroup
 	defer group.Wait()
 	for {

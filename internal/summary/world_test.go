@@ -2,6 +2,7 @@ package summary_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,10 +54,7 @@ func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 	}
 	w := &world{t: t, store: store, reg: prometheus.NewRegistry()}
 	w.worker = summary.New(summary.Config{
-		Memory: struct {
-			*world
-			*lister
-		}{w, &lister{store}}, Places: places, Log: zerolog.Nop(), Metrics: w.reg,
+		Memory: w, Places: places, Log: zerolog.Nop(), Metrics: w.reg,
 		Ask: func(ctx context.Context, a memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
 			w.mu.Lock()
 			q := question{a.ID, model, p, time.Now()}
@@ -70,22 +68,17 @@ func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 		Ledger: store, Now: time.Now, NewID: func() string { return fmt.Sprintf("agent-%04d", made.Add(1)) }, Summaries: w.worker,
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
+	done := make(chan error, 2)
 	go func() { done <- w.worker.Run(ctx) }()
+	go func() { done <- w.Run(ctx) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := errors.Join(<-done, <-done); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(w.stop)
 	return w
-}
-
-type lister struct{ store memory.Ledger }
-
-func (l *lister) Live(ctx context.Context, each func(memory.Head) error) error {
-	return l.store.Live(ctx, each)
 }
 
 // window is a policy that summarises at 80 tokens, 320 code points, and keeps two messages.

@@ -366,7 +366,7 @@ func (s *Service) Progress(t *Turn, p memory.Phase) {
 
 // Settle stores the answer and ends the flight.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
-	defer s.land(keyOf(t.Agent), t.flight)
+	defer s.land(keyOf(&t.Agent), t.flight)
 	if err := s.Durable(t); err != nil { // there is no question to this answer
 		return memory.Message{}, err
 	}

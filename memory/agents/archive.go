@@ -21,8 +21,9 @@ func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []mem
 		return err
 	}
 	if !a.Status.Ended() {
-		s.live.add(keyOf(a), s.cfg.Now())
-		s.timers.poke(s.dueOf(memory.NewHead(a, nil, 0)), a.Project, a.ID)
+		s.live.add(keyOf(&a), s.cfg.Now())
+		h := memory.NewHead(a, nil, 0)
+		s.timers.poke(s.dueOf(&h), a.Project, a.ID)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type registry struct {
 // agentKey names an agent: two projects may use the same id where clients choose it.
 type agentKey struct{ project, id string }
 
-func keyOf(a memory.Agent) agentKey { return agentKey{a.Project, a.ID} }
+func keyOf(a *memory.Agent) agentKey { return agentKey{a.Project, a.ID} }
 
 type liveAgent struct {
 	asked atomic.Int64 // Unix ns of the last request for the agent, or of the last message

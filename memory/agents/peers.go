@@ -160,9 +160,8 @@ func (s *Service) beat() func(context.Context) error {
 		}
 		now := s.cfg.Now()
 		at, err := s.peers.NewLive(ctx, from, func(h memory.Head) error {
-			if s.live.get(keyOf(h.Agent)) == nil {
-				s.adopt(keyOf(h.Agent), now)
-				s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
+			if s.live.get(keyOf(&h.Agent)) == nil {
+				s.takeUp(&h, now)
 			}
 			return nil
 		})

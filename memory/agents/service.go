@@ -216,7 +216,8 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	}
 	s.cfg.Observe.Appended(len(c.Append))
 	s.cfg.Quota.Stored(a.Project, len(c.Append), bytesOf(c.Append))
-	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)
+	h = h.Apply(c)
+	s.timers.poke(s.dueOf(&h), stored.Project, stored.ID)
 	if s.mayMakeSummaries(&stored) {
 		s.cfg.Summaries.Changed(stored.Project, stored.ID)
 	}
@@ -433,7 +434,7 @@ func (s *Service) wrote(project, id string, w *written) {
 		s.live.spoke(k, s.cfg.Now())
 	}
 	if w.timed != nil {
-		s.timers.poke(s.dueOf(*w.timed), project, id)
+		s.timers.poke(s.dueOf(w.timed), project, id)
 	}
 }
 

@@ -185,7 +185,7 @@ func (s *Service) create(ctx context.Context, a memory.Agent, c memory.Change) (
 	store := func() error {
 		stored, created, err = s.cfg.Ledger.Create(ctx, a, s.cfg.MaxAgents, c)
 		if created {
-			s.live.add(keyOf(stored), s.cfg.Now()) // now, so that the next in line finds it
+			s.live.add(keyOf(&stored), s.cfg.Now()) // now, so that the next in line finds it
 		}
 		return err
 	}

@@ -171,7 +171,7 @@ func (s *Service) endEvents(a *memory.Agent, msgs []memory.Message, now int64) (
 		}
 	}
 	own := a.Settings.Memory.Own(msgs)
-	end := memory.EndOf(msgs, func(turn int64) bool { return s.live.lastTurn(keyOf(*a)) >= turn })
+	end := memory.EndOf(msgs, func(turn int64) bool { return s.live.lastTurn(keyOf(a)) >= turn })
 	facts := []struct {
 		eventType int
 		facts     EventFacts

@@ -34,6 +34,5 @@ func (s *Service) notifySummaries(project, id string, c *memory.Change, ended bo
 
 // mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
 func (s *Service) mayMakeSummaries(a *memory.Agent) bool {
-	m := &a.Settings.Memory
-	return s.cfg.Summaries != nil && (s.hasOwnPolicy(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
+	return s.cfg.Summaries != nil && (s.hasOwnPolicy(a, nil) || a.Settings.Memory.Ancestry())
 }

@@ -17,12 +17,12 @@ import (
 type timers struct {
 	mu   sync.Mutex
 	due  dueHeap
-	at   map[agentKey]time.Time // the earliest entry of each agent
+	at   map[agentKey]int64 // the earliest entry of each agent
 	wake chan struct{}
 }
 
 type dueEntry struct {
-	at time.Time
+	at int64 // Unix ns; 0 is now. There is one for each live agent, and a time.Time is larger.
 	agentKey
 }
 
@@ -30,7 +30,7 @@ type dueHeap []dueEntry
 
 func (h dueHeap) Len() int { return len(h) }
 
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 
 func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
@@ -43,19 +43,22 @@ func (h *dueHeap) Pop() any {
 	return x
 }
 
-func newTimers() *timers { return &timers{at: map[agentKey]time.Time{}, wake: make(chan struct{}, 1)} }
+func newTimers() *timers { return &timers{at: map[agentKey]int64{}, wake: make(chan struct{}, 1)} }
 
 // poke schedules a check of the agent, if it is earlier than the one planned.
-func (t *timers) poke(at time.Time, project, id string) {
-	k := agentKey{project, id}
+func (t *timers) poke(when time.Time, project, id string) {
+	k, at := agentKey{project, id}, int64(0)
+	if !when.IsZero() {
+		at = when.UnixNano()
+	}
 	t.mu.Lock()
-	if old, ok := t.at[k]; ok && !at.Before(old) {
+	if old, ok := t.at[k]; ok && at >= old {
 		t.mu.Unlock()
 		return
 	}
 	t.at[k] = at
 	heap.Push(&t.due, dueEntry{at, k})
-	first := t.due[0].at.Equal(at)
+	first := t.due[0].at == at
 	t.mu.Unlock()
 	if first {
 		select {
@@ -73,9 +76,9 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []dueEntry
-	for len(t.due) > 0 && !t.due[0].at.After(now) {
+	for len(t.due) > 0 && t.due[0].at <= now.UnixNano() {
 		e := heap.Pop(&t.due).(dueEntry)
-		if t.at[e.agentKey].Equal(e.at) { // otherwise an earlier entry was checked
+		if at, ok := t.at[e.agentKey]; ok && at == e.at { // otherwise an earlier entry was checked
 			delete(t.at, e.agentKey)
 			out = append(out, e)
 		}
@@ -83,18 +86,22 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	if len(t.due) == 0 {
 		return out, time.Time{}
 	}
-	return out, t.due[0].at
+	return out, time.Unix(0, t.due[0].at)
 }
 
-// liveAgain is how long Live waits for a store that could not answer.
+// liveAgain is how long takeUpAll waits for a store that could not answer.
 const liveAgain = time.Second
 
-// Live calls each for every live agent of every project, in no order. While the store is
-// unavailable it tries again, so each may see an agent twice; a restart would have to wait in the
-// same way. It returns any other error. each must not call the store.
-func (s *Service) Live(ctx context.Context, each func(memory.Head) error) error {
+// takeUpAll takes up every live agent of the store. While the store is unavailable it tries again,
+// as a restart would have to. It returns any other error.
+func (s *Service) takeUpAll(ctx context.Context) error {
+	now := s.cfg.Now()
 	for {
-		err := s.cfg.Ledger.Live(ctx, each)
+		err := s.cfg.Ledger.Live(ctx, func(h memory.Head) error {
+			s.takeUp(&h, now)
+			s.resume(&h.Agent)
+			return nil
+		})
 		if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
 			return err
 		}
@@ -109,6 +116,25 @@ func (s *Service) Live(ctx context.Context, each func(memory.Head) error) error 
 	}
 }
 
+// takeUp plans the timers of a live agent that another process created, or this one before it was
+// restarted. h is without the last message.
+func (s *Service) takeUp(h *memory.Head, now time.Time) {
+	k := keyOf(&h.Agent)
+	s.adopt(k, now)
+	s.timers.poke(s.dueOf(h), k.project, k.id)
+}
+
+// resume reports an agent that asks for summaries or checkpoints to the workers that make them:
+// what was due when the process ended is due now.
+func (s *Service) resume(a *memory.Agent) {
+	if s.mayMakeSummaries(a) && (s.PolicyOf(a, nil).Summarizes() || a.Settings.Memory.Ancestry()) {
+		s.cfg.Summaries.Changed(a.Project, a.ID)
+	}
+	if n := a.Settings.Memory.Checkpoints.EverySeconds; n > 0 && s.cfg.Changed != nil {
+		s.cfg.Changed(a.Project, a.ID, n)
+	}
+}
+
 // timerWorkers is how many agents are checked at once.
 const timerWorkers = 32
 
@@ -116,13 +142,7 @@ const timerWorkers = 32
 // returns nil. It first loads all live agents of the store. Those that were leaving are ended; the
 // others go on, and their idle time starts now.
 func (s *Service) Run(ctx context.Context) error {
-	now := s.cfg.Now()
-	err := s.Live(ctx, func(h memory.Head) error {
-		s.adopt(keyOf(h.Agent), now)
-		s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
-		return nil
-	})
-	if err != nil && ctx.Err() == nil {
+	if err := s.takeUpAll(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	work := make(chan dueEntry)
@@ -196,9 +216,9 @@ func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
 	again := time.Time{} // no sooner
 	if err == nil && !h.Agent.Status.Ended() {
 		if s.peers == nil {
-			err = s.runDue(ctx, h)
+			err = s.runDue(ctx, &h)
 		} else {
-			again, err = s.runDueAlone(ctx, h)
+			again, err = s.runDueAlone(ctx, &h)
 		}
 	}
 	if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
@@ -214,7 +234,7 @@ func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
 		return
 	}
 	if h, err = s.cfg.Ledger.Head(ctx, e.project, e.id); err == nil && !h.Agent.Status.Ended() {
-		due := s.dueOf(h)
+		due := s.dueOf(&h)
 		if due.Before(again) {
 			due = again
 		}
@@ -224,8 +244,8 @@ func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
 
 // runDueAlone is runDue if several processes serve the agent: their activity counts, and one of
 // them acts at a time. It returns when to check again at the earliest.
-func (s *Service) runDueAlone(ctx context.Context, h memory.Head) (again time.Time, err error) {
-	k := keyOf(h.Agent)
+func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.Time, err error) {
+	k := keyOf(&h.Agent)
 	again = s.cfg.Now().Add(lookAgain)
 	if err := s.learnActivity(ctx, k); err != nil {
 		return again, err
@@ -238,9 +258,11 @@ func (s *Service) runDueAlone(ctx context.Context, h memory.Head) (again time.Ti
 		return again, err
 	}
 	defer release()
-	if h, err = s.cfg.Ledger.Head(ctx, k.project, k.id); err != nil || h.Agent.Status.Ended() {
+	latest, err := s.cfg.Ledger.Head(ctx, k.project, k.id)
+	if err != nil || latest.Agent.Status.Ended() {
 		return again, err
 	}
+	h = &latest
 	// Only the process that was asked for a farewell knows of it. For the others the agent is being
 	// answered.
 	now := s.cfg.Now()
@@ -253,8 +275,8 @@ func (s *Service) runDueAlone(ctx context.Context, h memory.Head) (again time.Ti
 }
 
 // runDue does what is due now.
-func (s *Service) runDue(ctx context.Context, h memory.Head) error {
-	a := h.Agent
+func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
+	a := &h.Agent
 	now := s.cfg.Now()
 	switch {
 	case a.Status == memory.Stopping:
@@ -272,7 +294,7 @@ func (s *Service) runDue(ctx context.Context, h memory.Head) error {
 		return s.End(ctx, a.Project, a.ID, memory.EndLifetime)
 	case s.idleSince(a, now):
 		err := s.stop(ctx, a.Project, a.ID, memory.EndIdle, "", func(a memory.Agent) error {
-			if !s.idleSince(a, s.cfg.Now()) {
+			if !s.idleSince(&a, s.cfg.Now()) {
 				return errNotDue
 			}
 			return nil
@@ -285,7 +307,7 @@ func (s *Service) runDue(ctx context.Context, h memory.Head) error {
 	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
 		m := memory.Message{Role: memory.Assistant, Source: memory.SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.Fill(a.Settings.LLM.Greeting)}
 		_, err := s.say(ctx, a.Project, a.ID, m, func(h memory.Head) error {
-			if greetingDue(h).IsZero() {
+			if greetingDue(&h).IsZero() {
 				return errNotDue
 			}
 			return nil
@@ -306,7 +328,7 @@ func (s *Service) runDue(ctx context.Context, h memory.Head) error {
 			return s.cfg.Think(ctx, a.Project, a.ID, text)
 		}
 		_, err := s.say(ctx, a.Project, a.ID, memory.Message{Role: memory.Assistant, Source: memory.SourceSilence, Content: text}, func(h memory.Head) error {
-			if at := s.silenceDue(h); at.IsZero() || s.cfg.Now().Before(at) {
+			if at := s.silenceDue(&h); at.IsZero() || s.cfg.Now().Before(at) {
 				return errNotDue
 			}
 			return nil
@@ -326,14 +348,14 @@ func ignoreNotDue(err error) error {
 	return err
 }
 
-func (s *Service) idleSince(a memory.Agent, now time.Time) bool {
+func (s *Service) idleSince(a *memory.Agent, now time.Time) bool {
 	limit := s.idleLimit(a)
 	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
 }
 
 // idleLimit returns how long the agent may be idle, 0 for ever. Activity in other processes is
 // known a little later.
-func (s *Service) idleLimit(a memory.Agent) time.Duration {
+func (s *Service) idleLimit(a *memory.Agent) time.Duration {
 	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
 	if limit > 0 && s.peers != nil && s.peers.others.Load() {
 		limit += seenGrace
@@ -343,7 +365,7 @@ func (s *Service) idleLimit(a memory.Agent) time.Duration {
 
 // warningDue returns when to announce the agent's expiry, or the zero time if that is done or not
 // needed.
-func (s *Service) warningDue(a memory.Agent) time.Time {
+func (s *Service) warningDue(a *memory.Agent) time.Time {
 	again, done := s.live.warned(keyOf(a))
 	if done || a.Settings.WarnedMS != 0 || a.Archived() {
 		return time.Time{}
@@ -360,7 +382,7 @@ const warnAgain = time.Minute
 
 // warn announces the agent's expiry, once. If no endpoint wants the announcement, nothing is
 // stored. It is not activity of the agent.
-func (s *Service) warn(ctx context.Context, a memory.Agent) error {
+func (s *Service) warn(ctx context.Context, a *memory.Agent) error {
 	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
 	if s.cfg.Events.Wants(a.Project, event.Expiring) {
 		again = time.Time{}
@@ -384,9 +406,9 @@ func (s *Service) warn(ctx context.Context, a memory.Agent) error {
 }
 
 // greetingDue returns when a delayed greeting is due, or the zero time.
-func greetingDue(h memory.Head) time.Time {
-	l := h.Agent.Settings.LLM
-	if l.Greeting == "" || l.GreetingDelay == 0 || h.Last.Seq > h.Agent.Settings.Memory.OwnSince() {
+func greetingDue(h *memory.Head) time.Time {
+	l := &h.Agent.Settings.LLM
+	if l.Greeting == "" || l.GreetingDelay == 0 || h.NextSeq > h.Agent.Settings.Memory.OwnSince()+1 {
 		return time.Time{} // greeted, or the conversation has begun without a greeting
 	}
 	return time.UnixMilli(h.Agent.StartMS + int64(l.GreetingDelay))
@@ -395,16 +417,16 @@ func greetingDue(h memory.Head) time.Time {
 // silenceDue returns when the silence has lasted long enough, or the zero time if that is off or
 // the server has broken it already. The words that break a silence do not start a new one; only
 // another message does.
-func (s *Service) silenceDue(h memory.Head) time.Time {
-	set := h.Agent.Settings.Silence
-	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(keyOf(h.Agent)) {
+func (s *Service) silenceDue(h *memory.Head) time.Time {
+	set := &h.Agent.Settings.Silence
+	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(keyOf(&h.Agent)) {
 		return time.Time{}
 	}
 	since := time.UnixMilli(h.Agent.StartMS)
 	if h.Last.Seq > 0 {
 		since = time.UnixMilli(h.Last.Timestamp)
 	}
-	if act := s.live.conversation(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
+	if act := s.live.conversation(keyOf(&h.Agent), s.cfg.Now()); act.After(since) {
 		since = act
 	}
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
@@ -412,7 +434,7 @@ func (s *Service) silenceDue(h memory.Head) time.Time {
 
 // silenceBroken reports whether the ledger shows that the running silence was broken by a think, of
 // another process or before a restart.
-func (s *Service) silenceBroken(ctx context.Context, a memory.Agent) (bool, error) {
+func (s *Service) silenceBroken(ctx context.Context, a *memory.Agent) (bool, error) {
 	if s.peers == nil || a.Settings.Silence.Action != "think" {
 		return false, nil
 	}
@@ -426,8 +448,8 @@ func (s *Service) silenceBroken(ctx context.Context, a memory.Agent) (bool, erro
 }
 
 // dueOf returns when the agent is due next.
-func (s *Service) dueOf(h memory.Head) time.Time {
-	a := h.Agent
+func (s *Service) dueOf(h *memory.Head) time.Time {
+	a := &h.Agent
 	switch a.Status {
 	case memory.Stopping:
 		return time.Time{}

@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -226,11 +227,12 @@ func TestRun(t *testing.T) {
 		w := newWorld(t, storetest.New())
 		run := func() func() {
 			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan error, 1)
+			done := make(chan error, 2)
 			go func() { done <- w.Run(ctx) }()
+			go func() { done <- w.memory.Run(ctx) }() // finds the agents at its start
 			return func() {
 				stop()
-				if err := <-done; err != nil {
+				if err := errors.Join(<-done, <-done); err != nil {
 					t.Error(err)
 				}
 			}

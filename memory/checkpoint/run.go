@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
 )
 
 const (
@@ -49,18 +48,8 @@ func (d *due) take(now time.Time) (out []agentKey) {
 }
 
 // Run saves the memories of agents that have changed, until ctx is done; then it finishes what has
-// begun and returns nil. It first finds the live agents whose memory is to be saved: their last
-// changes may not have been saved before the server stopped.
+// begun and returns nil.
 func (s *Service) Run(ctx context.Context) error {
-	err := s.cfg.Memory.Live(ctx, func(h memory.Head) error {
-		if n := h.Agent.Settings.Memory.Checkpoints.EverySeconds; n > 0 {
-			s.Changed(h.Agent.Project, h.Agent.ID, n)
-		}
-		return nil
-	})
-	if err != nil && ctx.Err() == nil {
-		return err
-	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {

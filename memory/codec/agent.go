@@ -3,8 +3,10 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
+
+	fastjson "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
@@ -75,6 +77,11 @@ type upstream struct {
 	Cache    string `json:"cache,omitempty"`
 }
 
+// settingsJSON leaves out every zero field, for most settings of an agent are: lists of agents and
+// the start of a server spend most of their time in reading settings.
+var settingsJSON = fastjson.JoinOptions(
+	bodyJSON, fastjson.OmitZeroStructFields(true), fastjson.Deterministic(true), jsontext.PreserveRawStrings(true))
+
 // EncodeSettings returns settings as JSON with all secrets in clear.
 func EncodeSettings(s memory.Settings) ([]byte, error) {
 	out := settings{
@@ -93,13 +100,13 @@ func EncodeSettings(s memory.Settings) ([]byte, error) {
 		out.Filler = &s.Filler
 	}
 	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams = "", nil, nil
-	return json.Marshal(out)
+	return fastjson.Marshal(out, settingsJSON)
 }
 
 // DecodeSettings reads what EncodeSettings wrote.
 func DecodeSettings(b []byte) (memory.Settings, error) {
 	var in settings
-	if err := json.Unmarshal(b, &in); err != nil {
+	if err := fastjson.Unmarshal(b, &in, bodyJSON); err != nil {
 		return memory.Settings{}, fmt.Errorf("settings: %w: %w", ErrUnreadable, err)
 	}
 	s := memory.Settings{

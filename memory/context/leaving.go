@@ -47,8 +47,8 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		l.Model = *s.PolicyOf(&h.Agent, nil).SummaryModel
 		return l, err
 	}
-	// Most agents: their memories are not read, of all of them when the server starts.
-	if !summarises(s.PolicyOf(&h.Agent, nil)) {
+	// Most agents: their memories are not read.
+	if !s.PolicyOf(&h.Agent, nil).Summarizes() {
 		return Leaving{Agent: h.Agent, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}, nil
 	}
 	busy := s.Answering(project, id)
@@ -61,7 +61,7 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	}
 	l := Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
 	p := s.PolicyOf(&h.Agent, nil)
-	if !summarises(p) {
+	if !p.Summarizes() {
 		return l, nil
 	}
 	l.Model = *p.SummaryModel
@@ -86,11 +86,6 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		l.Count = 1 // what is kept fills the window; the next message sends one away
 	}
 	return l, nil
-}
-
-// summarises reports whether a full policy asks for summaries.
-func summarises(p window.Policy) bool {
-	return p.Strategy == window.Summarize && *p.Enabled && *p.SummarizeAt > 0
 }
 
 // settledUpTo returns how many of the messages, from the first on, have no pending answer among

@@ -95,7 +95,7 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 // disown drops the ancestors that are still to be summarized: their summary would bring back what
 // was removed or replaced.
 func disown(m *memory.Memory) {
-	if m.Inherited != nil && len(m.Inherited.Ancestors) > 0 {
+	if m.Ancestry() {
 		in := *m.Inherited
 		in.Ancestors = nil
 		m.Inherited = &in

@@ -161,9 +161,21 @@ func (e *Engine) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentP
 		return memory.AgentPage{}, err
 	}
 	defer e.calls.RUnlock()
+	q.Known = e.known
 	page, err := e.store.List(ctx, q)
 	e.catchUp()
 	return page, err
+}
+
+// known returns the head of an agent without its last message, if memory has that version of it.
+func (e *Engine) known(ref memory.Ref, v memory.Version) (memory.Head, bool) {
+	s, ok := e.cache.Get(ref)
+	if !ok || s.version() != v {
+		return memory.Head{}, false
+	}
+	h := s.head
+	h.Last = memory.Message{}
+	return h, true
 }
 
 // Tallies implements memory.Ledger.

@@ -82,7 +82,8 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	if last == nil {
 		ok := false
 		if s, ok = e.cache.Get(a.ref); !ok {
-			if s, err = e.load(ctx, a.ref, minTail, memory.Version{}); err != nil {
+			// Most decisions, of appends, need no messages; Last loads more.
+			if s, err = e.load(ctx, a.ref, 1, memory.Version{}); err != nil {
 				return nil, err
 			}
 		}

@@ -163,7 +163,9 @@ func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 	var heads []memory.Head
 	for _, a := range s.agents {
 		if !a.head.Agent.Status.Ended() {
-			heads = append(heads, a.head)
+			h := a.head
+			h.Last = memory.Message{}
+			heads = append(heads, h)
 		}
 	}
 	s.mu.Unlock()

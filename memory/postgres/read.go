@@ -120,7 +120,7 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 		var list []*pg.Question[load]
 		var k key
 		err := pg.Each(ctx, s.db.Pool, []any{&last, &k.project, &k.id}, func() error {
-			list = append(list, &pg.Question[load]{About: load{k: key{pg.Shown(k.project), pg.Shown(k.id)}, n: 1}})
+			list = append(list, &pg.Question[load]{About: load{k: key{pg.Shown(k.project), pg.Shown(k.id)}}})
 			return nil
 		}, "SELECT no, project, id FROM agent WHERE no > $1 AND status NOT IN (4, 6) ORDER BY no LIMIT $2", after, livePage)
 		if err != nil || len(list) == 0 {

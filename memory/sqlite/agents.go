@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,13 @@ import (
 )
 
 const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
-	a.head_rev, a.next_seq, a.last_turn, a.tally FROM agent a `
+	a.head_rev, a.next_seq, a.last_turn, a.tally, s.body `
 
-// readAgent reads a row of selectAgent: all of a head but the agent's settings and properties and
-// the last message.
-func readAgent(row dbfile.Row) (no int64, h memory.Head, err error) {
+// fromAgent selects from the table of agents, with their settings.
+const fromAgent = "FROM agent a LEFT JOIN agent_settings s ON s.agent_no = a.no "
+
+// readAgent reads a row of selectAgent: all of a head but the last message.
+func readAgent(row dbfile.Row, s *seal.Sealer) (no int64, h memory.Head, err error) {
 	h = memory.Head{
 		Agent: memory.Agent{
 			Project: row.Text(1), ID: row.Text(2), Name: row.Text(3), Status: memory.Status(row.Int(4)),
@@ -29,25 +32,16 @@ func readAgent(row dbfile.Row) (no int64, h memory.Head, err error) {
 		Rev: row.Int(11), NextSeq: row.Int(12), LastTurn: row.Int(13),
 	}
 	if h.Tally, err = memory.DecodeTally(row.Blob(14)); err != nil {
-		err = fmt.Errorf("tally of agent %s: %w", h.Agent.ID, err)
+		return 0, h, fmt.Errorf("tally of agent %s: %w", h.Agent.ID, err)
+	}
+	plain, err := s.Open(row.Blob(15), tables.AgentOwner(h.Agent.Project, h.Agent.ID))
+	if err == nil {
+		err = codec.DecodeAgent(plain, &h.Agent)
+	}
+	if err != nil {
+		err = fmt.Errorf("settings of agent %s: %w", h.Agent.ID, err)
 	}
 	return row.Int(0), h, err
-}
-
-// readSettings reads an agent's settings and properties.
-func readSettings(c *dbfile.Conn, s *seal.Sealer, no int64, a *memory.Agent) error {
-	row, err := c.Only("SELECT body FROM agent_settings WHERE agent_no = ?", no)
-	if err != nil {
-		return err
-	}
-	plain, err := s.Open(row.Blob(0), tables.AgentOwner(a.Project, a.ID))
-	if err == nil {
-		err = codec.DecodeAgent(plain, a)
-	}
-	if err != nil {
-		err = fmt.Errorf("settings of agent %s: %w", a.ID, err)
-	}
-	return err
 }
 
 func noAgent(id string) error { return fault.New(fault.NotFound, "there is no agent %q", id) }
@@ -68,17 +62,14 @@ func agentStatus(c *dbfile.Conn, project, id string) (a memory.Agent, no int64, 
 // is not used.
 func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Version) (out memory.Stored, err error) {
 	err = s.db.Read(ctx, "read agent", func(c *dbfile.Conn) error {
-		row, err := c.First(selectAgent+"WHERE a.project = ? AND a.id = ?", project, id)
+		row, err := c.First(selectAgent+fromAgent+"WHERE a.project = ? AND a.id = ?", project, id)
 		if err == nil && row == nil {
 			err = noAgent(id)
 		}
 		if err != nil {
 			return err
 		}
-		if out.No, out.Head, err = readAgent(row); err != nil {
-			return err
-		}
-		if err := readSettings(c, &s.sealer, out.No, &out.Head.Agent); err != nil {
+		if out.No, out.Head, err = readAgent(row, &s.sealer); err != nil {
 			return err
 		}
 		list, err := newestMessages(c, out.No, max(n, 1))
@@ -91,58 +82,26 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Ve
 	return out, err
 }
 
-// Scan calls each with the head of every live agent as of one moment.
+// Scan calls each for every live agent as of one moment.
 func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 	var own error
 	err := s.db.Read(ctx, "read live agents", func(c *dbfile.Conn) error {
-		// The numbers first, by the index that holds only live agents: there are many ended ones.
-		nos, err := c.Numbers("SELECT no FROM agent INDEXED BY agent_live WHERE status NOT IN (4, 6)")
-		if err != nil {
-			return err
-		}
-		for _, no := range nos {
+		// By the index that holds only live agents: there are many ended ones.
+		return c.Each(selectAgent+"FROM agent a INDEXED BY agent_live LEFT JOIN agent_settings s ON s.agent_no = a.no WHERE a.status NOT IN (4, 6)", nil, func(row dbfile.Row) error {
 			if ctx.Err() != nil {
 				return fault.Ended(ctx)
 			}
-			h, err := readHead(c, &s.sealer, no)
-			if err != nil {
-				return err
+			_, h, err := readAgent(row, &s.sealer)
+			if err == nil {
+				own = each(h)
 			}
-			if own = each(h); own != nil {
-				return own
-			}
-		}
-		return nil
+			return cmp.Or(err, own)
+		})
 	})
 	if own != nil {
 		return own
 	}
 	return err
-}
-
-// readHead reads the head of the agent with that number, which must be there.
-func readHead(c *dbfile.Conn, s *seal.Sealer, no int64) (h memory.Head, err error) {
-	h, err = headOnly(c, s, no)
-	if err != nil {
-		return h, err
-	}
-	last, err := newestMessages(c, no, 1)
-	if len(last) > 0 {
-		h.Last = last[0]
-	}
-	return h, err
-}
-
-// headOnly is readHead without the last message.
-func headOnly(c *dbfile.Conn, s *seal.Sealer, no int64) (h memory.Head, err error) {
-	row, err := c.Only(selectAgent+"WHERE a.no = ?", no)
-	if err != nil {
-		return h, err
-	}
-	if _, h, err = readAgent(row); err != nil {
-		return h, err
-	}
-	return h, readSettings(c, s, no, &h.Agent)
 }
 
 // Count returns how many agents have each status, as of the last commit.

@@ -111,7 +111,11 @@ func (s *Store) changeKeys(ctx context.Context, space kv.Space, fn func(t *tx, a
 // mustBeActive fails if the space's agent is not active, with what its settings say about that.
 func (s *Store) mustBeActive(ctx context.Context, space kv.Space) error {
 	return s.readKeys(ctx, space, func(c *dbfile.Conn, at keyRow) error {
-		h, err := readHead(c, &s.sealer, at.no)
+		row, err := c.Only(selectAgent+fromAgent+"WHERE a.no = ?", at.no)
+		if err != nil {
+			return err
+		}
+		_, h, err := readAgent(row, &s.sealer)
 		if err != nil {
 			return err
 		}

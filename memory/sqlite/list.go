@@ -83,7 +83,7 @@ func agentIndex(q *memory.AgentQuery) string {
 
 // listArg returns a list as an argument for json_each, so that the text of a statement does not
 // depend on its length.
-func listArg[T string | memory.Status | memory.TagValues](list []T) string {
+func listArg[T string | int64 | memory.Status | memory.TagValues](list []T) string {
 	b, _ := json.Marshal(list) // these always encode
 	return string(b)
 }
@@ -94,7 +94,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	err = s.db.Read(ctx, "list agents", func(c *dbfile.Conn) error {
 		page = memory.AgentPage{}
 		total := 0
-		var found []memory.AgentPlace
+		var found []foundAgent
 		for _, p := range parts {
 			if !q.NoTotal {
 				n, err := p.count(c)
@@ -110,20 +110,46 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 			}
 		}
 		page.Count(total)
-		slices.SortFunc(found, func(a, b memory.AgentPlace) int { return a.Compare(b, q.OldestFirst) })
+		slices.SortFunc(found, func(a, b foundAgent) int { return a.Compare(b.AgentPlace, q.OldestFirst) })
 		if len(found) > limit {
-			page.Next, found = found[limit-1], found[:limit]
+			page.Next, found = found[limit-1].AgentPlace, found[:limit]
 		}
-		for _, f := range found {
-			h, err := headOnly(c, &s.sealer, f.No)
-			if err != nil {
-				return err
-			}
-			page.Heads, page.Places = append(page.Heads, h), append(page.Places, f)
-		}
-		return nil
+		page.Places, page.Heads = make([]memory.AgentPlace, len(found)), make([]memory.Head, len(found))
+		return s.readFound(c, &q, found, &page)
 	})
 	return page, err
+}
+
+// foundAgent is an agent of a list before its head is read.
+type foundAgent struct {
+	memory.AgentPlace
+	id  string
+	rev int64
+}
+
+// readFound sets the places and heads of a page. The heads that the caller does not know are read
+// in one statement.
+func (s *Store) readFound(c *dbfile.Conn, q *memory.AgentQuery, found []foundAgent, page *memory.AgentPage) error {
+	var nos, at []int64 // of the agents to be read: their numbers, and their indexes in the page
+	for i := range found {
+		f, known := &found[i], false
+		page.Places[i] = f.AgentPlace
+		if q.Known != nil {
+			page.Heads[i], known = q.Known(memory.Ref{Project: q.Project, ID: f.id}, memory.Version{No: f.No, Rev: f.rev})
+		}
+		if !known {
+			nos, at = append(nos, f.No), append(at, int64(i))
+		}
+	}
+	if len(nos) == 0 {
+		return nil
+	}
+	const sql = selectAgent + `, j.key FROM json_each(?) j CROSS JOIN agent a ON a.no = j.value LEFT JOIN agent_settings s ON s.agent_no = a.no`
+	return c.Each(sql, []any{listArg(nos)}, func(row dbfile.Row) error {
+		_, h, err := readAgent(row, &s.sealer)
+		page.Heads[at[row.Int(16)]] = h
+		return err
+	})
 }
 
 // Tallies implements memory.Store.
@@ -153,8 +179,8 @@ func (p *agentPart) count(c *dbfile.Conn) (int, error) {
 	return int(n), err
 }
 
-// list appends the places of the first agents after q.After.
-func (p *agentPart) list(c *dbfile.Conn, q *memory.AgentQuery, limit int, found []memory.AgentPlace) ([]memory.AgentPlace, error) {
+// list appends the first agents after q.After.
+func (p *agentPart) list(c *dbfile.Conn, q *memory.AgentQuery, limit int, found []foundAgent) ([]foundAgent, error) {
 	at, than, order := *p, " < ", " DESC"
 	if q.OldestFirst {
 		than, order = " > ", ""
@@ -163,8 +189,8 @@ func (p *agentPart) list(c *dbfile.Conn, q *memory.AgentQuery, limit int, found 
 	if q.After != (memory.AgentPlace{}) {
 		at.and("("+p.start+", "+p.no+")"+than+"(?, ?)", q.After.StartMS, q.After.No)
 	}
-	err := c.Each("SELECT "+p.start+", "+p.no+" FROM "+p.from+" WHERE "+at.where+" ORDER BY "+p.start+order+", "+p.no+order+" LIMIT ?+0", append(at.args, int64(limit)), func(row dbfile.Row) error {
-		found = append(found, memory.AgentPlace{StartMS: row.Int(0), No: row.Int(1)})
+	err := c.Each("SELECT "+p.start+", "+p.no+", a.id, a.head_rev FROM "+p.from+" WHERE "+at.where+" ORDER BY "+p.start+order+", "+p.no+order+" LIMIT ?+0", append(at.args, int64(limit)), func(row dbfile.Row) error {
+		found = append(found, foundAgent{memory.AgentPlace{StartMS: row.Int(0), No: row.Int(1)}, row.Text(2), row.Int(3)})
 		return nil
 	})
 	return found, err

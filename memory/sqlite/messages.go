@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"time"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
@@ -94,19 +95,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // rowSum returns the checksum of a message's row.
 func rowSum(no int64, m *memory.Message, body string) string {
-	part := make([]byte, 0, 512) // of the row; on the stack
-	for _, n := range [...]int64{no, m.Seq, m.Rev, m.TurnID, int64(len(m.ID))} {
-		part = binary.AppendVarint(part, n)
+	numbers := [...]int64{no, m.Seq, m.Rev, m.TurnID, int64(len(m.ID))}
+	row := make([]byte, 0, len(numbers)*binary.MaxVarintLen64+len(m.ID)+len(body))
+	for _, n := range numbers {
+		row = binary.AppendVarint(row, n)
 	}
-	sum := crc32.Update(0, castagnoli, part)
-	for _, s := range [...]string{m.ID, body} {
-		for len(s) > 0 {
-			n := copy(part[:cap(part)], s)
-			sum = crc32.Update(sum, castagnoli, part[:n])
-			s = s[n:]
-		}
-	}
-	return hex.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
+	row = append(append(row, m.ID...), body...)
+	return hex.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(row, castagnoli)))
 }
 
 // checkSum returns the body of a stored message without its checksum. It fails if the row is not
@@ -132,13 +127,14 @@ const checkRows = 500
 
 // quickCheck calls each with signs of damage: of the structure of the file, and of messages. The
 // messages are the largest table. The loop over the checksums reads all of them anyway, in slices;
-// what it does not read, their indexes, is left to Probe.
-func quickCheck(ctx context.Context, c *dbfile.Conn, each func(what string)) error {
-	if err := c.CheckStructure(ctx, "message", each); err != nil {
+// what it does not read, their indexes, is left to Probe. It calls rest after each step.
+func quickCheck(ctx context.Context, c *dbfile.Conn, rest dbfile.Rest, each func(what string)) error {
+	if err := c.CheckStructure(ctx, "message", rest, each); err != nil {
 		return err
 	}
 	for at, more := int64(0), true; more && ctx.Err() == nil; {
 		more = false
+		began := time.Now()
 		err := c.Each("SELECT id, agent_no, seq, rev, turn, client_id, body FROM message WHERE id > ? ORDER BY id LIMIT ?+0", []any{at, int64(checkRows)}, func(row dbfile.Row) error {
 			at, more = row.Int(0), true
 			m := memory.Message{Seq: row.Int(2), Rev: row.Int(3), TurnID: row.Int(4), ID: row.Text(5)}
@@ -150,6 +146,7 @@ func quickCheck(ctx context.Context, c *dbfile.Conn, each func(what string)) err
 		if err != nil {
 			return err
 		}
+		rest(ctx, time.Since(began))
 	}
 	return ctx.Err()
 }

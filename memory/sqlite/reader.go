@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
@@ -84,7 +85,7 @@ func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Re
 
 // Damage calls each with signs of damage. It is quicker than Probe and finds less.
 func (r *Reader) Damage(ctx context.Context, each func(what string)) error {
-	err := quickCheck(ctx, r.c, each)
+	err := quickCheck(ctx, r.c, func(context.Context, time.Duration) {}, each)
 	if dbfile.IsDamage(err) {
 		each(err.Error())
 		err = nil

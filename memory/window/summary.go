@@ -117,6 +117,11 @@ const (
 	UnboundedTokens   = 4000
 )
 
+// Summarizes reports whether a policy with every field set asks for summaries.
+func (p Policy) Summarizes() bool {
+	return p.Strategy == Summarize && *p.Enabled && *p.SummarizeAt > 0
+}
+
 // SummaryDue reports whether a memory should be summarized: the strategy is Summarize, and its
 // tokens reach summarize_at of max_tokens, or its messages that of max_messages, whichever comes
 // first. Without either limit a summary is due above UnboundedMessages or UnboundedTokens. c nil is
@@ -140,7 +145,7 @@ func (p Policy) Due(t Tally) bool {
 	p = p.Full()
 	at := *p.SummarizeAt
 	switch {
-	case p.Strategy != Summarize || !*p.Enabled || at <= 0:
+	case !p.Summarizes():
 		return false
 	case *p.MaxTokens > 0 && float64(t.Tokens()) >= at*float64(*p.MaxTokens), *p.MaxMessages > 0 && float64(t.Messages) >= at*float64(*p.MaxMessages):
 		return true

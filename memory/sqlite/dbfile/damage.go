@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	modernc "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -59,6 +60,21 @@ func IsDamage(err error) bool {
 // Damage returns an error if the file is known to be damaged.
 func (d *DB) Damage() error { return d.damage.found() }
 
+// Rest is called by a long check after it has worked for so long, and returns when the check is to
+// go on.
+type Rest func(ctx context.Context, worked time.Duration)
+
+// breathe is the Rest of the check in the background, which so takes a tenth of one processor: the
+// check of a large file must not slow down the calls that begin at the start of a server.
+func breathe(ctx context.Context, worked time.Duration) {
+	alarm := time.NewTimer(9 * worked)
+	defer alarm.Stop()
+	select {
+	case <-alarm.C:
+	case <-ctx.Done():
+	}
+}
+
 // inspect looks for damage once, in the background, until ctx ends.
 func (d *DB) inspect(ctx context.Context) {
 	defer close(d.inspected)
@@ -67,7 +83,7 @@ func (d *DB) inspect(ctx context.Context) {
 		d.o.Report("the database file could not be checked for damage", err)
 		return
 	}
-	err = d.o.Inspect(ctx, c, func(what string) { d.damage.note(errDamaged{errors.New(what)}) })
+	err = d.o.Inspect(ctx, c, breathe, func(what string) { d.damage.note(errDamaged{errors.New(what)}) })
 	if IsDamage(err) {
 		d.damage.note(err)
 		err = nil
@@ -80,7 +96,7 @@ func (d *DB) inspect(ctx context.Context) {
 // CheckStructure calls each with what is wrong with the structure of the file, table by table: a
 // long read transaction would keep the write-ahead log from starting again. SQLite checks a table
 // and its indexes in one transaction, so in a large file the largest table is not checked.
-func (c *Conn) CheckStructure(ctx context.Context, largest string, each func(what string)) error {
+func (c *Conn) CheckStructure(ctx context.Context, largest string, rest Rest, each func(what string)) error {
 	tables, err := c.Texts("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
 	if err != nil {
 		return err
@@ -93,9 +109,11 @@ func (c *Conn) CheckStructure(ctx context.Context, largest string, each func(wha
 		if table == largest && pages > maxStructure {
 			continue
 		}
+		began := time.Now()
 		if err := c.pragma(ctx, fmt.Sprintf("PRAGMA quick_check('%s')", table), each); err != nil {
 			return err
 		}
+		rest(ctx, time.Since(began))
 	}
 	return nil
 }

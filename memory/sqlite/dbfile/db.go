@@ -33,8 +33,9 @@ type Options struct {
 	// Report is called for each problem that an operator should look after, and with a nil error
 	// when it is over.
 	Report func(what string, err error)
-	// Inspect looks for damage and calls each with its signs. It runs once, in the background.
-	Inspect func(ctx context.Context, c *Conn, each func(what string)) error
+	// Inspect looks for damage and calls each with its signs, and rest after each step. It runs
+	// once, in the background.
+	Inspect func(ctx context.Context, c *Conn, rest Rest, each func(what string)) error
 }
 
 // DB is an open database file.
