@@ -27,6 +27,7 @@ type tallyJSON struct {
 	UnheardTokens    int64           `json:"unheard_tokens"`
 	PromptTokens     int64           `json:"prompt_tokens"`
 	CompletionTokens int64           `json:"completion_tokens"`
+	CachedTokens     int64           `json:"cached_tokens"`            // of the prompts
 	Cost             *costJSON       `json:"cost,omitempty"`           // nil if nothing had a price
 	FirstToken       *percentileJSON `json:"first_token_ms,omitempty"` // nil if none was measured
 }
@@ -36,11 +37,12 @@ type costJSON struct {
 	USD       float64 `json:"usd"`
 	Unheard   float64 `json:"unheard_usd"`   // the part for words that were not heard
 	Estimated float64 `json:"estimated_usd"` // the part for answers without reported tokens
+	Saved     float64 `json:"saved_usd"`     // how much more it would be without prompt caches
 }
 
 // newCost converts billionths of a dollar.
-func newCost(all, unheard, estimated int64) *costJSON {
-	return &costJSON{float64(all) / 1e9, float64(unheard) / 1e9, float64(estimated) / 1e9}
+func newCost(all, unheard, estimated, saved int64) *costJSON {
+	return &costJSON{float64(all) / 1e9, float64(unheard) / 1e9, float64(estimated) / 1e9, float64(saved) / 1e9}
 }
 
 // costOf returns the cost of an answer, nil if it has none.
@@ -53,7 +55,7 @@ func costOf(m *memory.Message) *costJSON {
 	if c.Estimated {
 		estimated = c.In + c.Out
 	}
-	return newCost(c.In+c.Out, m.UnheardCost(), estimated)
+	return newCost(c.In+c.Out, m.UnheardCost(), estimated, c.Saved)
 }
 
 type percentileJSON struct {
@@ -68,10 +70,10 @@ func tallyOf(t *memory.Tally) tallyJSON {
 	}
 	out := tallyJSON{
 		Answers: t.Answers, Interruptions: t.Interruptions, Failures: t.Failures, Ghosts: t.Ghosts, GeneratedTokens: t.Generated, UnheardTokens: t.Unheard,
-		PromptTokens: t.Prompt, CompletionTokens: t.Completion,
+		PromptTokens: t.Prompt, CompletionTokens: t.Completion, CachedTokens: t.Cached,
 	}
 	if t.Cost > 0 {
-		out.Cost = newCost(t.Cost, t.UnheardCost, t.EstimatedCost)
+		out.Cost = newCost(t.Cost, t.UnheardCost, t.EstimatedCost, t.Saved)
 	}
 	if len(t.FirstToken) > 0 {
 		out.FirstToken = &percentileJSON{t.Percentile(0.5), t.Percentile(0.95)}

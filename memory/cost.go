@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strings"
@@ -26,6 +27,9 @@ const AnyModel = "*"
 type Cost struct {
 	In  int64 `json:"in,omitempty"`  // for the prompt
 	Out int64 `json:"out,omitempty"` // for the answer
+	// Saved is how much less the prompt cost because the upstream had a part of it in its cache. It
+	// is not in In.
+	Saved int64 `json:"saved,omitempty"`
 	// Estimated is set if the upstream reported no tokens, as for answers that were cut.
 	Estimated bool `json:"estimated,omitempty"`
 }
@@ -50,6 +54,7 @@ func (p Prices) CostOf(model string, usage json.RawMessage, body int, generated 
 	}
 	cached := min(u.cached, u.prompt)
 	c.In = billionths(float64(u.prompt-cached)*price.In + float64(cached)*price.Cached)
+	c.Saved = billionths(float64(cached) * (price.In - price.Cached))
 	c.Out = billionths(float64(u.completion) * price.Out)
 	return c
 }
@@ -114,11 +119,21 @@ func tokensOf(usage json.RawMessage) tokenCounts {
 		Details struct {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
+
+		Hit    int64 `json:"prompt_cache_hit_tokens"` // DeepSeek
+		Cached int64 `json:"cached_tokens"`           // Moonshot
+		Read   int64 `json:"cache_read_input_tokens"` // Anthropic, by its gateways
+		Input  int64 `json:"input_tokens"`
+		Output int64 `json:"output_tokens"`
 	}
-	if json.Unmarshal(usage, &u) != nil || max(u.Prompt, u.Completion) > maxTokens || min(u.Prompt, u.Completion, u.Of.Cached, u.Details.Reasoning) < 0 {
+	if json.Unmarshal(usage, &u) != nil {
 		return tokenCounts{}
 	}
-	return tokenCounts{u.Prompt, u.Of.Cached, u.Completion, u.Details.Reasoning}
+	out := tokenCounts{cmp.Or(u.Prompt, u.Input), cmp.Or(u.Of.Cached, u.Hit, u.Cached, u.Read), cmp.Or(u.Completion, u.Output), u.Details.Reasoning}
+	if max(out.prompt, out.completion) > maxTokens || min(out.prompt, out.completion, out.cached, out.reasoning) < 0 {
+		return tokenCounts{}
+	}
+	return out
 }
 
 // maxTokens bounds what is believed of an upstream's count.

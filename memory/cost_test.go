@@ -19,8 +19,10 @@ func TestCostOf(t *testing.T) {
 		want                          *memory.Cost
 	}{
 		{"reported", "gpt-4o", usage, "Hello.", &memory.Cost{In: 2_500_000, Out: 1_000_000}},
-		{"cached", "gpt-4o", `{"prompt_tokens":1000,"completion_tokens":100,"prompt_tokens_details":{"cached_tokens":800}}`, "Hello.", &memory.Cost{In: 1_500_000, Out: 1_000_000}},
-		{"more cached than sent", "gpt-4o", `{"prompt_tokens":1000,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":8000}}`, "", &memory.Cost{In: 1_250_000}},
+		{"cached", "gpt-4o", `{"prompt_tokens":1000,"completion_tokens":100,"prompt_tokens_details":{"cached_tokens":800}}`, "Hello.", &memory.Cost{In: 1_500_000, Out: 1_000_000, Saved: 1_000_000}},
+		{"cached, by DeepSeek", "gpt-4o", `{"prompt_tokens":1000,"completion_tokens":100,"prompt_cache_hit_tokens":800}`, "Hello.", &memory.Cost{In: 1_500_000, Out: 1_000_000, Saved: 1_000_000}},
+		{"cached, by a gateway of Anthropic", "gpt-4o", `{"input_tokens":1000,"output_tokens":100,"cache_read_input_tokens":800}`, "Hello.", &memory.Cost{In: 1_500_000, Out: 1_000_000, Saved: 1_000_000}},
+		{"more cached than sent", "gpt-4o", `{"prompt_tokens":1000,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":8000}}`, "", &memory.Cost{In: 1_250_000, Saved: 1_250_000}},
 		{"a dated version", "gpt-4o-2024-08-06", usage, "Hello.", &memory.Cost{In: 2_500_000, Out: 1_000_000}},
 		{"a dated version of the longer name", "gpt-4o-mini-2024-07-18", usage, "Hello.", &memory.Cost{In: 150_000, Out: 60_000}},
 		{"a dated version with a price of its own", "o3-2025-04-16", usage, "Hello.", &memory.Cost{}},

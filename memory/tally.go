@@ -22,9 +22,12 @@ type Tally struct {
 	// and Message.unheardOf define them. Unheard goes down when evidence shows that more was heard.
 	Generated, Unheard int64
 	Prompt, Completion int64 // tokens that the upstreams reported
+	Cached             int64 // the part of Prompt that the upstreams had in their caches
 	// Cost is what these answers cost, UnheardCost the part for words that were not heard, and
 	// EstimatedCost the part for answers without reported tokens, in billionths of a US dollar.
 	Cost, UnheardCost, EstimatedCost int64
+	// Saved is how much more the prompts would have cost without the caches.
+	Saved int64
 	// FirstToken counts answers by the time to their first token, in rising order; see Percentile.
 	FirstToken []Count[byte]
 	// FailedAt counts failures by the name of the upstream that was asked last, in rising order; ""
@@ -79,8 +82,10 @@ func (t *Tally) Add(m *Message, by int64) {
 	t.Unheard += by * unheard
 	t.Prompt += by * tokens.prompt
 	t.Completion += by * tokens.completion
+	t.Cached += by * min(tokens.cached, tokens.prompt)
 	if c := m.Cost(); c != nil {
 		t.Cost += by * (c.In + c.Out)
+		t.Saved += by * c.Saved
 		t.UnheardCost += by * m.costOf(unheard, generated)
 		if c.Estimated {
 			t.EstimatedCost += by * (c.In + c.Out)
@@ -149,10 +154,10 @@ func (t *Tally) Percentile(p float64) int64 {
 }
 
 // numbers returns the plain counts in the order in which they are stored.
-func (t *Tally) numbers() [12]*int64 {
+func (t *Tally) numbers() [14]*int64 {
 	return [...]*int64{
 		&t.Turns, &t.Answers, &t.Interruptions, &t.Failures, &t.Ghosts, &t.Generated, &t.Unheard, &t.Prompt, &t.Completion,
-		&t.Cost, &t.UnheardCost, &t.EstimatedCost,
+		&t.Cost, &t.UnheardCost, &t.EstimatedCost, &t.Cached, &t.Saved,
 	}
 }
 

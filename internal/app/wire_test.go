@@ -88,8 +88,8 @@ const (
 	plain    = `{"content":"At nine."}`
 )
 
-// TestSentBack: what an LLM wrote beside its words goes back to it with the call that it belongs to,
-// in both modes, streamed and whole.
+// TestSentBack: what an LLM wrote beside its words goes back to it with the call that it belongs
+// to, in both modes, streamed and whole.
 func TestSentBack(t *testing.T) {
 	t.Parallel()
 	call := `{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}`

@@ -119,6 +119,7 @@ function numbers(a, all, messages) {
     [messages.filter(ghost).length, "ghosts"],
     [failures, "failures", failures > 0],
     ...costs.length ? [[usd(sum("usd")), sum("unheard_usd") ? `cost, ${usd(sum("unheard_usd"))} unheard` : "cost"]] : [],
+    ...sum("saved_usd") ? [[usd(sum("saved_usd")), "saved by the prompt cache"]] : [],
   ];
 }
 

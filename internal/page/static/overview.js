@@ -40,7 +40,7 @@ function panels(d, since, may) {
     ${panel("Time to first token", length(t.first_token_ms?.p50), `p95 ${length(t.first_token_ms?.p95)}`, d, [["quiet", b => b.first_token_ms?.p95], ["caller", b => b.first_token_ms?.p50]], length)}
     ${panel("Failures", whole(t.failures), by.length ? by.map(([name, n]) => `${name} ${whole(n)}`).join(" · ") : to({failed: "true"}, "calls that failed"), d, [["unheard", b => b.failures]], whole)}
     ${panel("Ghosts", whole(t.ghosts), to({ghosts: "true"}, "replaced answers"), d, [["quiet", b => b.ghosts]], whole)}
-    ${t.cost ? panel("Cost", usd(t.cost.usd), `${usd(t.cost.unheard_usd)} never heard${t.cost.estimated_usd ? `, ${usd(t.cost.estimated_usd)} estimated` : ""}`, d, [["quiet", b => b.cost?.usd], ["unheard", b => b.cost?.unheard_usd]], usd) : nothing}
+    ${t.cost ? panel("Cost", usd(t.cost.usd), `${usd(t.cost.unheard_usd)} never heard${t.cost.estimated_usd ? `, ${usd(t.cost.estimated_usd)} estimated` : ""}${t.cost.saved_usd ? `, ${usd(t.cost.saved_usd)} saved by prompt caches` : ""}`, d, [["quiet", b => b.cost?.usd], ["unheard", b => b.cost?.unheard_usd]], usd) : nothing}
   </div>
   <dl class="numbers"><div><dt>prompt tokens</dt><dd>${whole(t.prompt_tokens)}</dd></div><div><dt>completion tokens</dt><dd>${whole(t.completion_tokens)}</dd></div>
     <div><dt>webhooks pending</dt><dd>${hooks(d.webhooks.pending, "pending", may)}</dd></div>
