@@ -252,8 +252,8 @@ func (a *App) countUsage(ctx context.Context) {
 // sweepMarks deletes what notes erasures of callers of long ago.
 func (a *App) sweepMarks(ctx context.Context) error {
 	projects, err := a.store.Usage(ctx)
-	for i := 0; i < len(projects) && err == nil; i++ {
-		err = a.callers.SweepMarks(ctx, projects[i].Project)
+	for _, p := range projects {
+		err = errors.Join(err, a.callers.SweepMarks(ctx, p.Project))
 	}
 	return err
 }
