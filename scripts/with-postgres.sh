@@ -15,21 +15,25 @@ if [ -z "${TEST_POSTGRES_URL:-}" ] && ! answers 5432; then
     exit 1
   fi
   pg=$(mktemp -d)
-  as=()
+  as=(env -C "$pg") # its user may not enter the folder of the call
   if [ "$(id -u)" = 0 ]; then
     user=postgres
     if ! id $user >/dev/null 2>&1; then user=nobody; fi
     chown $user "$pg"
-    as=(setpriv "--reuid=$user" "--regid=$(id -g $user)" --clear-groups)
+    as+=(setpriv "--reuid=$user" "--regid=$(id -g $user)" --clear-groups)
   fi
-  port=54329
-  while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
   "${as[@]}" initdb -D "$pg/data" -U postgres -A trust -E UTF8 --no-sync >/dev/null
   trap '"${as[@]}" pg_ctl -D "$pg/data" -m immediate -w stop >/dev/null; rm -rf "$pg"' EXIT
-  if ! "${as[@]}" pg_ctl -D "$pg/data" -l "$pg/log" -w -o "-p $port -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200" start >/dev/null; then
-    cat "$pg/log" >&2
-    exit 1
-  fi
+  port=54329
+  until "${as[@]}" pg_ctl -D "$pg/data" -l "$pg/log" -w -o "-p $port -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200" start >"$pg/out" 2>&1; do
+    if ! grep -q 'Address already in use' "$pg/log" || [ $port = 54399 ]; then
+      trap 'rm -rf "$pg"' EXIT
+      cat "$pg/out" "$pg/log" >&2
+      exit 1
+    fi
+    rm "$pg/log"
+    port=$((port + 1)) # another run has it
+  done
   export TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
 fi
 "$@"

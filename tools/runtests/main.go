@@ -6,8 +6,8 @@
 //
 //	runtests . ./... -- compat -count=1 ./...
 //
-// The exit code is 1 if any failed. If RUNTESTS_RECORD names a file, what ran and what was skipped is
-// appended to it. After several such calls,
+// The exit code is 1 if any failed. If RUNTESTS_RECORD names a file, what ran and what was skipped
+// is appended to it. After several such calls,
 //
 //	runtests -check file
 //
