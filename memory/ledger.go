@@ -74,6 +74,10 @@ type Change struct {
 	Append  []Message
 	Replace []Message // new values of stored messages, by Seq; a message's ID never changes
 	Events  []Event   // outbox: one delivery for each of the project's endpoints that wants the type
+	// Rewritten holds stored events of the agent, by ID, with new bodies. The decision has read
+	// them from the store. What receivers have answered to them is deleted, since it may repeat
+	// them.
+	Rewritten []Event
 	// Copies is true if Append only repeats what is already in the memory. It may then exceed the
 	// limit of messages by MaxSnapshot.
 	Copies bool
@@ -83,10 +87,11 @@ type Change struct {
 
 // Empty reports whether there is nothing to write.
 func (c Change) Empty() bool {
-	return c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 && len(c.Events) == 0
+	return c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 && len(c.Events) == 0 && len(c.Rewritten) == 0
 }
 
-// Event is something that happened, ready to be sent: the body is built once and never changes.
+// Event is something that happened, ready to be sent. The body is built once, and changes only if
+// words in it are erased.
 type Event struct {
 	ID        string // noticeId; unique
 	Type      int    // see package internal/event

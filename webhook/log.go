@@ -23,7 +23,7 @@ const (
 	DeletedReason  = "endpoint deleted" // of dead ones
 )
 
-// Event is an event as it is stored: made once, never changed.
+// Event is an event as it is stored. It changes only if words in it are erased.
 type Event struct {
 	ID        string // noticeId
 	Type      int
@@ -114,6 +114,10 @@ type Log interface {
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
 	// Event returns one event with its body; project "" means any project.
 	Event(ctx context.Context, project, id string) (Event, error)
+	// AgentEvents calls each with every event of an agent, with its body, in order. each must not
+	// call the store. Its error ends the call and is returned as it is. An unknown agent has no
+	// events.
+	AgentEvents(ctx context.Context, project, agentID string, each func(Event) error) error
 	// Deliveries lists deliveries; a Cursor that is none of its own is fault.Invalid.
 	Deliveries(ctx context.Context, q DeliveryQuery) (DeliveryPage, error)
 	// Delivery returns one delivery with its attempts, in order.

@@ -24,6 +24,7 @@ import (
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/quota"
+	"github.com/heardlog/heardlog/internal/scrub"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/tail"
@@ -166,7 +167,12 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if a.provider != nil {
 		undo = append(undo, a.provider.Close)
 	}
-	things := items.Service{Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit}
+	things := items.Service{
+		Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit,
+		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
+			return scrub.Events(ctx, a.store, project, id, ledger)
+		},
+	}
 	key, err := a.store.ServerKey(ctx, caller.KeyName)
 	if err != nil {
 		return nil, err
@@ -252,8 +258,8 @@ func (a *App) countUsage(ctx context.Context) {
 // sweepMarks deletes what notes erasures of callers of long ago.
 func (a *App) sweepMarks(ctx context.Context) error {
 	projects, err := a.store.Usage(ctx)
-	for i := 0; i < len(projects) && err == nil; i++ {
-		err = a.callers.SweepMarks(ctx, projects[i].Project)
+	for _, p := range projects {
+		err = errors.Join(err, a.callers.SweepMarks(ctx, p.Project))
 	}
 	return err
 }

@@ -34,7 +34,12 @@ func (a *App) newSaves() (err error) {
 		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now, OnError: onError,
 		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
 	})
-	a.retention = &retention.Keeper{Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now, OnError: onError}
+	a.retention = &retention.Keeper{
+		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now, OnError: onError,
+		Count: func(erased, failed int) {
+			a.log.Info().Int("erased", erased).Int("failed", failed).Msg("erased calls at the end of their retention")
+		},
+	}
 	return err
 }
 

@@ -40,7 +40,7 @@ func TestRetentionDays(t *testing.T) {
 		}
 	}
 	// The notes by which calls are found are due too.
-	r, err := db.Exec("UPDATE record SET id = '0000000000000001' || substr(id, 17) WHERE space_no = (SELECT no FROM record_space WHERE name = 'retention')")
+	r, err := db.Exec("UPDATE record SET id = '0000000000000001' || substr(id, 17) WHERE space_no = (SELECT no FROM record_space WHERE name LIKE 'retention/%')")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,4 +81,46 @@ func TestRetentionDays(t *testing.T) {
 			t.Errorf("%d %s of the old call are left, %v", n, what, err)
 		}
 	}
+}
+
+// TestRetentionGoesOn: a note that cannot be decrypted and a call that cannot be erased keep no
+// other call from being erased, over restarts too, and the log names them.
+func TestRetentionGoesOn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "calls.db")
+	s := start(t, "HEARDLOG_STORE=sqlite:"+path, "HEARDLOG_SECRET_KEY=0123456789abcdef0123456789abcdef")
+	s.do(http.MethodPut, modelsPath+"/day", "apiVersion: ossa/v0.3.2\nkind: MemoryModel\nshort_term: {enabled: true}\nlong_term: {enabled: true, conversation_history: {retention_days: 1}}\n").ok(nil)
+	var calls []string
+	for range 4 {
+		id := s.joinWith("call", "day", `"scope":{"user_id":"ann"}`).joined()
+		s.say(id, user("words"))
+		s.post(agent(id, "/leave"), nil).ok(nil)
+		calls = append(calls, id)
+	}
+	s.stop()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, change := range []string{
+		"UPDATE agent SET start_ms = start_ms - 200000000, stop_ms = stop_ms - 200000000",
+		"UPDATE record SET id = '000000000000000' || (SELECT count(*) FROM record o WHERE o.space_no = record.space_no AND o.no < record.no) || substr(id, 17) WHERE space_no = (SELECT no FROM record_space WHERE name LIKE 'retention/%')",
+		"UPDATE record SET body = x'0102' WHERE id LIKE '%/" + calls[0] + "'",
+		"UPDATE agent_settings SET body = x'0102' WHERE agent_no = (SELECT no FROM agent WHERE id = '" + calls[1] + "')",
+	} {
+		if _, err := db.Exec(change); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, s.env...)
+	for _, i := range []int{0, 2, 3} {
+		waitFor(t, "the end of a call", func() bool { return s.get(agent(calls[i])).status == http.StatusNotFound })
+	}
+	waitFor(t, "the report", func() bool {
+		log := s.log.String()
+		return strings.Contains(log, "erase the call of agent "+calls[1]+" of project default") && strings.Contains(log, `"erased":3,"failed":1`)
+	})
 }

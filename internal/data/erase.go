@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/scrub"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/caller"
@@ -167,7 +168,12 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 // eraseMany erases a user or the project. It counts what it has erased even if it fails.
 func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	// It creates nothing.
-	service := items.Service{Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from}
+	service := items.Service{
+		Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from,
+		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
+			return scrub.Events(ctx, from, project, id, ledger)
+		},
+	}
 	var n erased
 	var gone items.Erased
 	defer func() {

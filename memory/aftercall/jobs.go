@@ -55,9 +55,18 @@ func (w *Worker) drop(ctx context.Context, j *job) error {
 	return err
 }
 
+// jobReader reads jobs whose bodies cannot be decrypted too, so that one does not hide the others.
+type jobReader struct{ record.Store }
+
+// Records implements record.Reader.
+func (r jobReader) Records(ctx context.Context, at record.Space, q record.Query) ([]record.Record, record.State, error) {
+	q.Broken = true
+	return r.Store.Records(ctx, at, q)
+}
+
 // refresh reads the jobs that have changed, or all of them if that is not known any more.
 func (w *Worker) refresh(ctx context.Context) error {
-	return record.Follow(ctx, w.cfg.Store, w.space, &w.known, func(list []record.Record, _ record.State) error {
+	return record.Follow(ctx, jobReader{w.cfg.Store}, w.space, &w.known, func(list []record.Record, _ record.State) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for i := range list {

@@ -207,7 +207,7 @@ func (s *Service) Guard(ctx context.Context, project, name string) (erased func(
 // SweepMarks deletes the marks of a project's erasures that are more than a day old.
 func (s *Service) SweepMarks(ctx context.Context, project string) error {
 	old := s.Now().UnixMilli() - markTTL
-	q := record.Query{Limit: 500}
+	q := record.Query{Limit: 500, Broken: true}
 	for {
 		page, _, err := s.Records.Records(ctx, marks(project), q)
 		if err != nil || len(page) == 0 {

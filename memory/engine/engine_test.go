@@ -418,3 +418,29 @@ func TestChangesFromMemory(t *testing.T) {
 		t.Errorf("changed %d, want [3 201]", got)
 	}
 }
+
+// TestRewritten: a change that rewrites events is decided on what is on disk, so that it has seen
+// the events of all writes before it.
+func TestRewritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, d := open(t, engine.Options{}, 1)
+		gate := d.hold()
+		go func() { _ = e.Update(t.Context(), "p", agent(0).ID, says("one")) }()
+		synctest.Wait() // its commit is under way
+		var seen []int64
+		done := make(chan error)
+		go func() {
+			done <- e.Update(t.Context(), "p", agent(0).ID, func(memory.AgentView) (memory.Change, error) {
+				s, err := d.Load(t.Context(), "p", agent(0).ID, 1, memory.Version{})
+				seen = append(seen, s.Head.NextSeq)
+				return memory.Change{Rewritten: []memory.Event{{ID: "e"}}}, err
+			})
+		}()
+		synctest.Wait()
+		gate <- nil
+		gate <- nil
+		if err := <-done; err != nil || seen[len(seen)-1] != 2 {
+			t.Errorf("the decisions saw %v on disk, %v", seen, err)
+		}
+	})
+}

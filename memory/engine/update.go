@@ -97,6 +97,17 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	if err != nil || c.Empty() {
 		return func(err error) (bool, error) { return false, e.confirm(ctx, a, s, last, epoch, err) }, err
 	}
+	if len(c.Rewritten) > 0 && last != nil {
+		// What the decision has read from the store is without the events of the last write.
+		return func(error) (bool, error) {
+			select {
+			case <-last.done:
+				return false, memory.ErrStale
+			case <-ctx.Done():
+				return false, fault.Ended(ctx)
+			}
+		}, nil
+	}
 	if c.Tally, err = tally(view, &s.head, c); err != nil {
 		return nil, err
 	}

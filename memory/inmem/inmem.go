@@ -202,6 +202,7 @@ func (s *Store) write(k key, a *agent, w *memory.Write) error {
 	if err := s.enqueue(k, c.Events); err != nil {
 		return err
 	}
+	s.rewrite(k, c.Rewritten)
 	a.head, a.list = *w.Head, list
 	a.written += w.Bytes()
 	a.ver++

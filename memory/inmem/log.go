@@ -79,6 +79,27 @@ func (s *Store) Event(ctx context.Context, project, id string) (webhook.Event, e
 	return webhook.Event{ID: id, Type: e.Type, Project: e.agent.project, AgentID: e.agent.id, CreatedMS: e.CreatedMS, Size: len(e.Body), Body: slices.Clone(e.Body)}, nil
 }
 
+// AgentEvents implements webhook.Log.
+func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each func(webhook.Event) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	var list []*event
+	for _, e := range s.events {
+		if e.agent == (key{project, agentID}) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *event) int { return cmp.Compare(a.no, b.no) })
+	for _, e := range list {
+		if err := each(webhook.Event{ID: e.ID, Type: e.Type, Project: project, AgentID: agentID, CreatedMS: e.CreatedMS, Size: len(e.Body), Body: slices.Clone(e.Body)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // selected returns the deliveries that a query selects, newest first.
 func (s *Store) selected(q webhook.DeliveryQuery, at webhook.Cursor) []*delivery {
 	var list []*delivery

@@ -53,6 +53,24 @@ func (s *Store) enqueue(k key, events []memory.Event) error {
 	return nil
 }
 
+// rewrite replaces the bodies of stored events of an agent.
+func (s *Store) rewrite(k key, events []memory.Event) {
+	for _, ev := range events {
+		e := s.events[ev.ID]
+		if e == nil || e.agent != k {
+			continue
+		}
+		e.Body = slices.Clone(ev.Body)
+		for _, d := range s.deliveries {
+			if d != nil && d.event == e {
+				for i := range d.attempts {
+					d.attempts[i].Response = nil
+				}
+			}
+		}
+	}
+}
+
 // emit adds an event to the outbox for the endpoints of its project that want it, except one.
 func (s *Store) emit(ev webhook.Event, not string) {
 	for i := range s.endpoints {

@@ -50,6 +50,9 @@ type Service struct {
 	// Records are erased with their user or project.
 	Records record.Store
 	NewID   func() string
+	// Events returns the stored events of an agent that hold words of messages that its ledger has
+	// as removed, with bodies that do not. nil = there are no events. It is called in decisions.
+	Events func(ctx context.Context, project, agentID string, ledger []memory.Message) ([]memory.Event, error)
 	// Max limits the items of a project that are in no agent's ledger; 0 is no limit.
 	Max int
 }
@@ -419,7 +422,26 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 			}
 			c.Replace = append(c.Replace, tombstone(&m, h.Rev+1))
 		}
-		return c, dropTold(view, &c)
+		if len(c.Replace) == 0 {
+			return c, nil
+		}
+		ledger, err := view.Last(int(h.NextSeq))
+		if err != nil {
+			return c, err
+		}
+		ledger = slices.Clone(ledger)
+		for i := range ledger {
+			if at := slices.IndexFunc(c.Replace, func(m memory.Message) bool { return m.Seq == ledger[i].Seq }); at >= 0 {
+				ledger[i] = c.Replace[at]
+			}
+		}
+		if s.Events != nil {
+			if c.Rewritten, err = s.Events(ctx, k.project, k.id, ledger); err != nil {
+				return c, err
+			}
+		}
+		dropTold(ledger, h.Rev+1, &c)
+		return c, nil
 	})
 	if fault.Is(err, fault.NotFound) { // erased in the meantime
 		return 0, nil
@@ -429,27 +451,18 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 
 // dropTold removes the records of what models were given that name a removed message: they may have
 // words of it.
-func dropTold(view memory.AgentView, c *memory.Change) error {
-	if len(c.Replace) == 0 {
-		return nil
-	}
-	h := view.Head()
-	list, err := view.Last(int(h.NextSeq))
-	if err != nil {
-		return err
-	}
+func dropTold(ledger []memory.Message, rev int64, c *memory.Change) {
 	removed := c.Replace
 	gone := func(s told.Span) bool {
 		return slices.ContainsFunc(removed, func(m memory.Message) bool { return s.From <= m.Seq && m.Seq <= s.To })
 	}
-	for _, m := range list {
+	for _, m := range ledger {
 		if t := m.Told(); t != nil && !gone(told.Span{From: m.Seq, To: m.Seq}) && slices.ContainsFunc(told.Needs(t), gone) {
 			m.DropTold()
-			m.Rev = h.Rev + 1
+			m.Rev = rev
 			c.Replace = append(c.Replace, m)
 		}
 	}
-	return nil
 }
 
 // tombstone returns what clearing leaves of the message: its place, its ID and its order, without

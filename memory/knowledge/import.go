@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -28,10 +29,11 @@ const (
 	keepImports  = 100 // of a base that have ended
 	maxFaults    = 20  // that an import lists
 	contentPiece = 1 << 20
-	batch        = 100             // entries stored at once
-	slice        = 2 * time.Second // of one import, before the next gets its turn
-	lease        = time.Minute     // how long a job is one server's alone
-	pauseAfter   = 10 * time.Second
+	batch        = 100              // entries stored at once
+	slice        = 2 * time.Second  // of one import, before the next gets its turn
+	lease        = time.Minute      // how long a job is one server's alone
+	pauseAfter   = 10 * time.Second // after a failure; doubles with each, up to longestPause
+	longestPause = time.Hour
 	lookEvery    = 30 * time.Second // for jobs of other servers
 )
 
@@ -78,7 +80,8 @@ type job struct {
 	Project string `json:"project"`
 	Base    string `json:"base"`
 	Import  string `json:"import"`
-	DueMS   int64  `json:"due_ms"` // not before, since a server works on it
+	DueMS   int64  `json:"due_ms"`          // not before, since a server works on it or it failed
+	Tries   int    `json:"tries,omitempty"` // that failed, since one went well
 
 	rev int64 // of its record
 }
@@ -272,51 +275,73 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // runDue runs each import that is due for a while. It reports whether one of them has more to do.
+// An import that fails is reported and keeps no other from running.
 func (s *Service) runDue(ctx context.Context) (more bool, err error) {
 	for after := ""; ; {
-		list, _, err := s.cfg.Store.Records(ctx, jobSpace, record.Query{AfterID: after, Limit: page})
+		list, _, err := s.cfg.Store.Records(ctx, jobSpace, record.Query{AfterID: after, Limit: page, Broken: true})
 		if err != nil {
 			return more, err
 		}
-		for _, r := range list {
-			after = r.ID
-			j := job{rev: r.Rev}
-			if err := json.Unmarshal(r.Body, &j); err != nil {
-				return more, err
-			}
-			if j.DueMS > s.nowMS() || ctx.Err() != nil {
-				continue
-			}
-			j.DueMS = s.nowMS() + lease.Milliseconds()
-			if err := s.putJob(ctx, &j); errors.Is(err, record.ErrStale) {
-				continue // another server has it
-			} else if err != nil {
-				return more, err
-			}
-			ended, err := s.runJob(ctx, &j)
+		for i := range list {
+			after = list[i].ID
+			left, err := s.runRecord(ctx, &list[i])
 			if err != nil && ctx.Err() == nil {
-				s.cfg.OnError("import a document", err)
+				s.cfg.OnError("import a document, job "+list[i].ID, err)
 			}
-			end := context.WithoutCancel(ctx)
-			if ended {
-				if _, err := s.cfg.Store.ChangeRecords(end, jobSpace, []record.Change{{ID: j.id(), If: record.Any}}, record.Limit{}, nil, s.nowMS()); err != nil {
-					return more, err
-				}
-				continue
-			}
-			if j.DueMS = 0; err != nil && ctx.Err() == nil {
-				j.DueMS = s.nowMS() + pauseAfter.Milliseconds()
-			} else {
-				more = true
-			}
-			if err := s.putJob(end, &j); err != nil && !errors.Is(err, record.ErrStale) {
-				return more, err
-			}
+			more = more || left
 		}
 		if len(list) < page {
 			return more, nil
 		}
 	}
+}
+
+// readJob returns the job of a record. One whose body is damaged is due at once: its ID says what
+// it is for.
+func readJob(r *record.Record) (j job, err error) {
+	if json.Unmarshal(r.Body, &j) != nil || j.id() != r.ID {
+		parts := strings.Split(r.ID, "/")
+		if len(parts) != 3 {
+			return j, fmt.Errorf("the record %q is no job of an import", r.ID)
+		}
+		j = job{Project: parts[0], Base: parts[1], Import: parts[2]}
+	}
+	j.rev = r.Rev
+	return j, nil
+}
+
+// runRecord runs the import of a job for a while, if it is due. It reports whether there is more to
+// do at once.
+func (s *Service) runRecord(ctx context.Context, r *record.Record) (more bool, err error) {
+	j, err := readJob(r)
+	if err != nil || j.DueMS > s.nowMS() || ctx.Err() != nil {
+		return false, err
+	}
+	j.DueMS = s.nowMS() + lease.Milliseconds()
+	if err := s.putJob(ctx, &j); err != nil {
+		return false, unlessStale(err) // another server has it
+	}
+	ended, err := s.runJob(ctx, &j)
+	end := context.WithoutCancel(ctx)
+	if ended {
+		_, lost := s.cfg.Store.ChangeRecords(end, jobSpace, []record.Change{{ID: j.id(), If: record.Any}}, record.Limit{}, nil, s.nowMS())
+		return false, errors.Join(err, lost)
+	}
+	if err != nil && ctx.Err() == nil {
+		j.DueMS = s.nowMS() + min(pauseAfter<<min(j.Tries, 16), longestPause).Milliseconds()
+		j.Tries++
+	} else {
+		j.DueMS, j.Tries, more = 0, 0, true
+	}
+	return more, errors.Join(err, unlessStale(s.putJob(end, &j)))
+}
+
+// unlessStale returns an error other than record.ErrStale.
+func unlessStale(err error) error {
+	if errors.Is(err, record.ErrStale) {
+		return nil
+	}
+	return err
 }
 
 // runJob imports a part of a document. It reports whether the import has ended.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -520,4 +521,52 @@ func TestImportKilled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestImportGoesOn: jobs that cannot be read, or whose import cannot be, keep no other project's
+// import from running, and are tried again less and less often. A job whose body is damaged runs.
+func TestImportGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.New()
+		b := newService(t, store)
+		b.settings(func(*knowledge.Base) {})
+		put := func(at record.Space, id, body string) {
+			t.Helper()
+			if _, err := store.ChangeRecords(t.Context(), at, []record.Change{{ID: id, Body: []byte(body), If: record.Any}}, record.Limit{}, nil, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		jobs := record.Space{Project: "~", Name: "knowledge/job"}
+		put(jobs, "!", "{{{")
+		put(jobs, "a/b/c", `{"project":"a","base":"b","import":"c"}`)
+		put(record.Space{Project: "a", Name: "knowledge.import/b/"}, "c", "{{{")
+		m, err := b.StartImport(t.Context(), project, base, "", knowledge.Document{Name: "d", Format: knowledge.JSONL, Content: `{"content":"one"}`})
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(jobs, project+"/"+base+"/"+m.ID, "{{{")
+		reports := 0
+		running := knowledge.New(knowledge.Config{
+			Store: store, MaxMB: 64, Now: time.Now, NewID: func() string { return "" }, Redact: func(string) *redact.Redactor { return nil },
+			OnError: func(what string, _ error) {
+				if strings.HasSuffix(what, "a/b/c") {
+					reports++
+				}
+			},
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = running.Run(ctx) }()
+		synctest.Wait()
+		if m, err := b.Import(t.Context(), project, base, m.ID); err != nil || m.State != knowledge.Done {
+			t.Errorf("%+v, %v", m, err)
+		}
+		time.Sleep(24 * time.Hour)
+		stop()
+		<-done
+		if reports < 24 || reports > 40 {
+			t.Errorf("the broken import was tried %d times in a day", reports)
+		}
+	})
 }

@@ -190,8 +190,14 @@ type writes struct {
 	agents []agentRow
 	tagged []taggedRow
 	events outbox
-	items  itemChanges
-	epoch  int64 // the endpoints that it was decided by
+	// rewritten holds new bodies of stored events, of the agents with these numbers.
+	rewritten struct {
+		nos    []int64
+		ids    []string
+		bodies [][]byte
+	}
+	items itemChanges
+	epoch int64 // the endpoints that it was decided by
 }
 
 type place struct{ no, seq int64 }
@@ -285,6 +291,10 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 		if wr.Change.Agent != nil {
 			w.agent(s, wr)
 		}
+		for _, ev := range wr.Change.Rewritten {
+			r := &w.rewritten
+			r.nos, r.ids, r.bodies = append(r.nos, wr.No), append(r.ids, pg.Stored(ev.ID)), append(r.bodies, ev.Body)
+		}
 		events, err := s.outboxOf(key{wr.Project, wr.ID}, wr.No, wr.Change.Events)
 		if err != nil {
 			return nil, err
@@ -363,6 +373,12 @@ func (w *writes) statement() *pg.Parts {
 	w.items.write(st)
 	w.writeAgents(st)
 	w.writeTags(st)
+	if r := &w.rewritten; len(r.nos) > 0 {
+		st.With("rewritten", `UPDATE event e SET body = u.body FROM unnest(?::bigint[], ?::text[], ?::bytea[]) u (agent_no, id, body)
+			WHERE e.id = u.id AND e.agent_no = u.agent_no AND u.`+found+" RETURNING e.no", r.nos, r.ids, r.bodies)
+		st.With("forgotten", `UPDATE attempt t SET response = NULL FROM delivery d WHERE t.delivery_id = d.id AND t.response IS NOT NULL
+			AND d.event_no = ANY (ARRAY(SELECT no FROM rewritten))`)
+	}
 	w.events.write(st)
 	st.End("SELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
 	return st

@@ -34,6 +34,13 @@ func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event,
 	return m, err
 }
 
+// AgentEvents implements webhook.Log.
+func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each func(webhook.Event) error) error {
+	return s.db.Read(ctx, "read an agent's events", func(ctx context.Context) error {
+		return tables.AgentEvents(pg.NewStatements(ctx, s.db.Pool), project, agentID, each)
+	})
+}
+
 // recordSQL reads deliveries as records, with the rows that they refer to.
 const recordSQL = `SELECT d.id, e.id, e.type, e.project, e.agent_id, coalesce(p.id, p.gone_id, ''), d.state, d.claimed, d.attempt, e.created_ms, d.created_ms, d.due_ms,
 	d.done_ms, d.reason, d.replay_of, length(e.body), d.endpoint_no, p.id IS NOT NULL FROM delivery d JOIN event e ON e.no = d.event_no LEFT JOIN endpoint p ON p.no = d.endpoint_no `

@@ -173,8 +173,10 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 			}
 			r := record.Record{ID: pg.Shown(*id), Rev: *rev, UpdatedMS: *updated, Deleted: sealed == nil}
 			if !r.Deleted {
-				if r.Body, err = tables.OpenRecord(s.sealer, sealed, at, r.ID); err != nil {
+				if r.Body, err = tables.OpenRecord(s.sealer, sealed, at, r.ID); err != nil && !q.Broken {
 					return err
+				} else if err != nil {
+					r.Body = nil
 				}
 			}
 			list = append(list, r)

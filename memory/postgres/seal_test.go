@@ -196,3 +196,32 @@ func TestReading(t *testing.T) {
 		t.Errorf("the server behind it: %v", err)
 	}
 }
+
+// TestBrokenRecord: a record that cannot be decrypted fails a page, unless the caller asks for such
+// records too.
+func TestBrokenRecord(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	s := open(t, postgres.Options{URL: url, SealKey: []byte("key")})
+	at := record.Space{Project: "p", Name: "fact", User: "u"}
+	if _, err := s.ChangeRecords(t.Context(), at, []record.Change{{ID: "a", Body: []byte("1")}, {ID: "b", Body: []byte("2")}}, record.Limit{}, nil, 1); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(t.Context()) }()
+	if _, err := db.Exec(t.Context(), "UPDATE record SET body = '\\x01' WHERE id = 'a'"); err != nil {
+		t.Fatal(err)
+	}
+	for _, byRev := range []bool{false, true} {
+		if _, _, err := s.Records(t.Context(), at, record.Query{ByRev: byRev, Limit: 10}); err == nil {
+			t.Error("the page has no error")
+		}
+		list, _, err := s.Records(t.Context(), at, record.Query{ByRev: byRev, Limit: 10, Broken: true})
+		if err != nil || len(list) != 2 || list[0].Body != nil || list[0].Deleted || string(list[1].Body) != "2" {
+			t.Errorf("%v, %v", list, err)
+		}
+	}
+}

@@ -81,6 +81,9 @@ type Query struct {
 	// Limit is at least 1. A page by Rev never ends within a revision: it has all records of its
 	// last one, which may be up to MaxChanges more.
 	Limit int
+	// Broken asks for records whose bodies cannot be decrypted too, with a nil Body. Without it,
+	// one such record fails the whole page.
+	Broken bool
 }
 
 // ErrStale is the answer to changes of which one names a revision that its record does not have.

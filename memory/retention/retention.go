@@ -5,7 +5,10 @@ package retention
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -16,12 +19,24 @@ import (
 const (
 	lookEvery = 10 * time.Minute
 	day       = 24 * time.Hour
-	pageSize  = 100
+	// turn is how many calls of one project are erased before the next project gets its turn.
+	turn = 20
+	// eraseFor is how long the erasure of one call may take.
+	eraseFor = time.Minute
+	// A call that could not be erased is tried again after firstPause. The pause doubles with each
+	// try, up to longestPause.
+	firstPause   = 10 * time.Minute
+	longestPause = day
+	pageSize     = 100 // projects read at a time
 )
 
-// space has the calls of all projects, in the order in which they are due. No project has this
-// name.
-var space = record.Space{Project: "~", Name: "retention"}
+// spaces is what the names of all spaces of notes begin with. Each project has a space with its
+// calls in the order in which they are due. No project has the name of their project.
+const spaces = "retention"
+
+func spaceOf(project string) record.Space {
+	return record.Space{Project: "~", Name: spaces + "/" + project}
+}
 
 // Keeper erases calls at the end of their own time. All fields but Server are required.
 type Keeper struct {
@@ -35,18 +50,38 @@ type Keeper struct {
 	Forget  func(ctx context.Context, project, id string) error
 	Now     func() time.Time
 	OnError func(what string, err error)
+	// Count is called after a pass in which calls were erased or could not be.
+	Count func(erased, failed int)
 }
 
 // call is a noted call.
 type call struct {
 	Project string `json:"project"`
 	Agent   string `json:"agent"`
+	Tries   int    `json:"tries,omitempty"` // that failed
 }
 
 // note returns the record of a call that is due at a time.
 func (c call) note(dueMS int64) (record.Change, error) {
 	body, err := json.Marshal(c)
 	return record.Change{ID: fmt.Sprintf("%016d/%s/%s", dueMS, c.Project, c.Agent), Body: body, If: record.Any}, err
+}
+
+// readNote returns a noted call and when it is due. What the body does not say is taken from the
+// ID, so that a damaged body keeps no call for ever.
+func readNote(r *record.Record) (c call, dueMS int64, err error) {
+	parts := strings.SplitN(r.ID, "/", 3)
+	if len(parts) < 3 {
+		return c, 0, fmt.Errorf("the record %q is no note of a call", r.ID)
+	}
+	if dueMS, err = strconv.ParseInt(parts[0], 10, 64); err != nil {
+		return c, 0, err
+	}
+	if json.Unmarshal(r.Body, &c) != nil {
+		c.Tries = 0
+	}
+	c.Project, c.Agent = parts[1], parts[2]
+	return c, dueMS, nil
 }
 
 // Joined notes a new call, durably, if its settings set its time.
@@ -63,11 +98,11 @@ func (k *Keeper) Note(ctx context.Context, a *memory.Agent) error {
 	if keep == 0 {
 		return nil
 	}
-	note, err := call{a.Project, a.ID}.note(a.StartMS + keep)
+	note, err := call{Project: a.Project, Agent: a.ID}.note(a.StartMS + keep)
 	if err != nil {
 		return err
 	}
-	return k.change(ctx, note)
+	return k.change(ctx, spaceOf(a.Project), note)
 }
 
 // keep returns how long a call is kept after its end, ms; 0 = for ever.
@@ -78,8 +113,8 @@ func (k *Keeper) keep(a *memory.Agent) int64 {
 	return k.Server.Milliseconds()
 }
 
-func (k *Keeper) change(ctx context.Context, changes ...record.Change) error {
-	_, err := k.Records.ChangeRecords(ctx, space, changes, record.Limit{}, nil, k.Now().UnixMilli())
+func (k *Keeper) change(ctx context.Context, at record.Space, changes ...record.Change) error {
+	_, err := k.Records.ChangeRecords(ctx, at, changes, record.Limit{}, nil, k.Now().UnixMilli())
 	return err
 }
 
@@ -99,59 +134,127 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Look erases what is due now. It stops at the first call that cannot be erased.
+// pass is one call of Look.
+type pass struct {
+	nowMS          int64
+	read           map[string]string // by the name of a space: the last note that was read
+	erased, failed int
+}
+
+// Look erases what is due now. Projects take turns. A call that cannot be erased is reported and
+// tried again later; it delays no other. Look fails if the notes cannot be read or changed.
 func (k *Keeper) Look(ctx context.Context) error {
-	now := k.Now().UnixMilli()
-	for {
-		page, _, err := k.Records.Records(ctx, space, record.Query{Limit: pageSize})
-		if err != nil {
-			return err
+	p := &pass{nowMS: k.Now().UnixMilli(), read: map[string]string{}}
+	defer func() {
+		if p.erased+p.failed > 0 {
+			k.Count(p.erased, p.failed)
 		}
-		for _, r := range page {
-			var c call
-			var due int64
-			if _, err := fmt.Sscanf(r.ID, "%d/", &due); err != nil || due > now {
+	}()
+	for more := true; more; {
+		more = false
+		for after := (record.Space{}); ; {
+			list, err := k.Records.RecordSpaces(ctx, "~", spaces, after, pageSize)
+			if err != nil {
 				return err
 			}
-			if err := json.Unmarshal(r.Body, &c); err != nil {
-				return err
+			for _, at := range list {
+				after = at
+				left, err := k.takeTurn(ctx, p, at)
+				if err != nil {
+					return err
+				}
+				more = more || left
 			}
-			if err := k.settle(ctx, c, r.ID, now); err != nil {
-				return err
+			if len(list) < pageSize {
+				break
 			}
-		}
-		if len(page) < pageSize {
-			return nil
 		}
 	}
+	return nil
+}
+
+// takeTurn erases calls of one space. It reports whether more of them may be due.
+func (k *Keeper) takeTurn(ctx context.Context, p *pass, at record.Space) (more bool, err error) {
+	list, _, err := k.Records.Records(ctx, at, record.Query{AfterID: p.read[at.Name], Limit: turn, Broken: true})
+	if err != nil {
+		return false, err
+	}
+	for i := range list {
+		r := &list[i]
+		p.read[at.Name] = r.ID
+		c, due, err := readNote(r)
+		if err != nil {
+			k.OnError("read a note of a call to be erased", err)
+			continue
+		}
+		if due > p.nowMS {
+			return false, nil
+		}
+		err = k.settle(ctx, p, at, c, r)
+		switch {
+		case err == nil:
+			continue
+		case ctx.Err() != nil:
+			return false, err
+		}
+		p.failed++
+		k.OnError(fmt.Sprintf("erase the call of agent %s of project %s at the end of its retention", c.Agent, c.Project), err)
+		pause := min(firstPause<<min(c.Tries, 16), longestPause)
+		c.Tries++
+		if err := k.move(ctx, at, r, c, k.Now().Add(pause).UnixMilli()); err != nil {
+			return false, err
+		}
+		return true, nil // what is slow to fail delays no other project
+	}
+	return len(list) == turn, nil
+}
+
+// move notes a call for another time, unless another server has changed the note.
+func (k *Keeper) move(ctx context.Context, at record.Space, r *record.Record, c call, dueMS int64) error {
+	note, err := c.note(dueMS)
+	if err != nil {
+		return err
+	}
+	changes := []record.Change{{ID: r.ID, If: r.Rev}, note}
+	if note.ID == r.ID {
+		changes = changes[1:]
+	}
+	return unlessStale(k.change(ctx, at, changes...))
+}
+
+// unlessStale returns an error other than record.ErrStale, by which another server did the same.
+func unlessStale(err error) error {
+	if errors.Is(err, record.ErrStale) {
+		return nil
+	}
+	return err
 }
 
 // settle erases a call that has ended long enough ago, or notes when to look again.
-func (k *Keeper) settle(ctx context.Context, c call, id string, now int64) error {
-	done := record.Change{ID: id, If: record.Any}
+func (k *Keeper) settle(ctx context.Context, p *pass, at record.Space, c call, r *record.Record) error {
+	ctx, stop := context.WithTimeout(ctx, eraseFor)
+	defer stop()
 	a, err := k.Agent(ctx, c.Project, c.Agent)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		if err := k.Forget(ctx, c.Project, c.Agent); err != nil {
 			return err
 		}
-		return k.change(ctx, done)
+		return unlessStale(k.change(ctx, at, record.Change{ID: r.ID, If: r.Rev}))
 	case err != nil:
 		return err
 	}
 	again := a.StopMS + k.keep(&a)
 	if !a.Status.Ended() {
-		again = now + day.Milliseconds()
+		again = p.nowMS + day.Milliseconds()
 	}
-	if again > now {
-		note, err := c.note(again)
-		if err != nil {
-			return err
-		}
-		return k.change(ctx, done, note)
+	if again > p.nowMS {
+		c.Tries = 0
+		return k.move(ctx, at, r, c, again)
 	}
 	if err := k.Erase(ctx, c.Project, c.Agent); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	return k.change(ctx, done)
+	p.erased++
+	return unlessStale(k.change(ctx, at, record.Change{ID: r.ID, If: r.Rev}))
 }

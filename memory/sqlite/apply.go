@@ -240,5 +240,8 @@ func (t *tx) writeRows(w *memory.Write, no int64) error {
 		}
 		bodies = bodies[1:]
 	}
+	if err := t.rewriteEvents(no, w.Change.Rewritten); err != nil {
+		return err
+	}
 	return t.insertEvents(no, w.Ref, w.Change.Events)
 }

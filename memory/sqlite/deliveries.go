@@ -60,6 +60,21 @@ func (t *tx) insertEvents(agentNo int64, of memory.Ref, list []memory.Event) err
 	return nil
 }
 
+// rewriteEvents replaces the bodies of stored events of an agent.
+func (t *tx) rewriteEvents(agentNo int64, list []memory.Event) error {
+	for _, ev := range list {
+		if _, err := t.Exec("UPDATE event SET body = ? WHERE id = ? AND agent_no = ?", ev.Body, ev.ID, agentNo); err != nil {
+			return err
+		}
+		_, err := t.Exec(`UPDATE attempt SET response = NULL WHERE response IS NOT NULL
+			AND delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON e.no = d.event_no WHERE e.id = ? AND e.agent_no = ?)`, ev.ID, agentNo)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t *tx) insertEventRow(agentNo int64, m webhook.Event) (no int64, err error) {
 	return t.Insert("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, m.Body)

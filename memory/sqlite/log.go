@@ -28,6 +28,13 @@ func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event,
 	return m, err
 }
 
+// AgentEvents implements webhook.Log.
+func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each func(webhook.Event) error) error {
+	return s.db.Read(ctx, "read an agent's events", func(c *dbfile.Conn) error {
+		return tables.AgentEvents(reading{c}, project, agentID, each)
+	})
+}
+
 // selectRecord reads deliveries as records.
 const selectRecord = `SELECT d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
 	d.reason, d.replay_of, length(e.body), d.event_no, coalesce(p.id, p.gone_id)

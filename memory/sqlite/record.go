@@ -175,7 +175,13 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 			}
 			sql, args = "SELECT id, rev, updated_ms, body FROM record INDEXED BY record_rev WHERE space_no = ? AND rev > ? AND rev <= ? ORDER BY rev, id", []any{space.no, q.AfterRev, upTo}
 		}
-		list, err = dbfile.Collect(c, func(row dbfile.Row) (record.Record, error) { return s.openRecord(row, at) }, sql, args...)
+		list, err = dbfile.Collect(c, func(row dbfile.Row) (record.Record, error) {
+			r, err := s.openRecord(row, at)
+			if err != nil && q.Broken {
+				r.Body, err = nil, nil
+			}
+			return r, err
+		}, sql, args...)
 		return err
 	})
 	if err != nil {

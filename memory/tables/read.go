@@ -88,6 +88,15 @@ func Event(db Reader, project, id string) (e webhook.Event, err error) {
 	return e, nil
 }
 
+// AgentEvents implements webhook.Log.
+func AgentEvents(db Reader, project, agentID string, each func(webhook.Event) error) error {
+	return db.Each(`SELECT e.id, e.type, e.created_ms, e.body FROM agent a JOIN event e ON e.agent_no = a.no
+		WHERE a.project = ? AND a.id = ? ORDER BY e.no`, []any{project, agentID}, func(row Row) error {
+		body := bytes.Clone(row.Blob(3))
+		return each(webhook.Event{ID: row.Text(0), Type: int(row.Int(1)), Project: project, AgentID: agentID, CreatedMS: row.Int(2), Size: len(body), Body: body})
+	})
+}
+
 // Attempts returns the attempts of a delivery.
 func Attempts(db Reader, delivery int64) (list []webhook.Attempt, err error) {
 	err = db.Each("SELECT t.n, "+attemptColumns+" FROM attempt t WHERE t.delivery_id = ? ORDER BY t.n, t.fence", []any{delivery}, func(row Row) error {

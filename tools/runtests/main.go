@@ -6,7 +6,12 @@
 //
 //	runtests . ./... -- compat -count=1 ./...
 //
-// The exit code is 1 if any failed.
+// The exit code is 1 if any failed. If RUNTESTS_RECORD names a file, what ran and what was skipped
+// is appended to it. After several such calls,
+//
+//	runtests -check file
+//
+// fails if a test was skipped in each of them.
 package main
 
 import (
@@ -32,6 +37,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 2 && args[0] == "-check" {
+		return checkRecord(args[1], out)
+	}
 	runs, err := split(args)
 	if err != nil {
 		return err
@@ -47,7 +55,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		})
 	}
 	all.Wait()
-	return errors.Join(append(failed, r.summarize())...)
+	failed = append(failed, r.summarize())
+	if file := os.Getenv("RUNTESTS_RECORD"); file != "" {
+		failed = append(failed, r.record(file))
+	}
+	return errors.Join(failed...)
 }
 
 // split returns the runs that args name.

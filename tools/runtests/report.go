@@ -34,6 +34,7 @@ type report struct {
 	text           map[name][]string // the lines of tests that have not ended
 	passed, failed int
 	skipped        map[string]*skips // by reason
+	results        []result
 }
 
 func newReport(out io.Writer) *report {
@@ -79,10 +80,13 @@ func (r *report) add(line []byte) {
 		delete(r.text, n)
 		if e.Test != "" {
 			r.passed++
+			r.results = append(r.results, result{Package: e.Package, Test: e.Test})
 		}
 	case "skip":
 		if e.Test != "" {
-			r.skip(e.Package, reason(r.text[n]))
+			why := reason(r.text[n])
+			r.skip(e.Package, why)
+			r.results = append(r.results, result{e.Package, e.Test, why})
 		}
 		delete(r.text, n)
 	case "fail":
@@ -93,6 +97,7 @@ func (r *report) add(line []byte) {
 			return
 		}
 		r.failed++
+		r.results = append(r.results, result{Package: e.Package, Test: e.Test})
 		r.dump(n)
 	}
 }

@@ -65,6 +65,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 		"Deliveries":             testDeliveries,
 		"DeliveriesPaged":        testDeliveriesPaged,
 		"Events":                 testEvents,
+		"Rewritten":              testRewritten,
 		"Replay":                 testReplay,
 		"ReplayAll":              testReplayAll,
 		"ReplayNamed":            testReplayNamed,
