@@ -238,7 +238,7 @@ type LLMSettings struct {
 	View *view.View `json:",omitempty"`
 	// Members are the members of clients' messages that go upstream beside those that always do;
 	// nil means the default list.
-	Members []string `json:",omitempty"`
+	Members []string `json:",omitzero"`
 	// Thoughts says which answers' thoughts go back to the LLM: "calls" (the default) are those
 	// with tool calls, "all" or "never".
 	Thoughts string `json:",omitempty"`

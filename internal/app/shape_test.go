@@ -78,3 +78,30 @@ func TestShape(t *testing.T) {
 		}
 	}
 }
+
+// turnByTurn is an LLM that gives its answers one after the other, and fails with 500 for "".
+type turnByTurn struct {
+	mu      sync.Mutex
+	answers []string
+	seen    []string // the messages of each request
+}
+
+func (l *turnByTurn) serve(t *testing.T) string {
+	t.Helper()
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	return srv.URL + "/v1"
+}
+
+func (l *turnByTurn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, gjson.GetBytes(body, "messages").Raw)
+	if n := len(l.seen) - 1; err == nil && n < len(l.answers) && l.answers[n] != "" {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, l.answers[n])
+		return
+	}
+	w.WriteHeader(http.StatusInternalServerError)
+}

@@ -478,3 +478,32 @@ func TestGreetingInPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherUpstream: what one LLM wrote for itself does not reach another, which is asked when the
+// first fails. What it wrote goes on to itself.
+func TestOtherUpstream(t *testing.T) {
+	t.Parallel()
+	call := events("tool_calls", `{"reasoning_content":"Hm."}`, `{"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"sig"}}}]}`)
+	first, second := &turnByTurn{answers: []string{call, ""}}, &turnByTurn{answers: []string{events("stop", plain)}}
+	s := start(t, "HEARDLOG_LLM_URL="+first.serve(t), fallbacks(t, map[string]any{"name": "spare", "url": second.serve(t)}))
+	w := &wire{s, nil, s.join("n", nil)}
+	w.ask("inject", asksUser, call).ok(nil)
+	w.ask("inject", result, call).ok(nil)
+	if len(first.seen) != 2 || !strings.Contains(first.seen[1], `"sig"`) || !strings.Contains(first.seen[1], `"reasoning_content":"Hm."`) {
+		t.Errorf("the first was sent %q", first.seen)
+	}
+	if len(second.seen) != 1 || strings.Contains(second.seen[0], "sig") || strings.Contains(second.seen[0], "Hm.") || !strings.Contains(second.seen[0], `"id":"c1"`) {
+		t.Errorf("the spare was sent %q", second.seen)
+	}
+}
+
+// TestNoMembers: an empty list of members lets none pass, also after a restart.
+func TestNoMembers(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, map[string]any{"llm": map[string]any{"message_members": []string{}}})
+	w.server = w.again()
+	w.ask("inject", `{"role":"user","content":"When?","cache_control":{"type":"ephemeral"}}`, events("stop", plain)).ok(nil)
+	if strings.Contains(w.sent(), "cache_control") {
+		t.Errorf("the LLM is sent %s", w.sent())
+	}
+}
