@@ -2,6 +2,7 @@ package compat_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,11 +57,13 @@ func database(t *testing.T) string {
 
 // TestReplicasKilled runs three servers on one database and kills one of them repeatedly while
 // clients write to all. Nothing acknowledged is lost or stored twice, no number is assigned twice,
-// the other servers take over the agents, and answers that stream through them are complete.
+// the other servers take over the agents, and answers that stream through them are complete. An
+// answer that reaches its client to the end is the LLM's whole answer, also if the client has
+// repeated a call elsewhere because a server was killed.
 func TestReplicasKilled(t *testing.T) {
 	t.Parallel()
 	store := database(t)
-	const agents, writers, kills, each = 4, 8, 6, 60
+	const agents, writers, callers, kills, each = 4, 8, 6, 6, 60
 	words := make([]string, 150)
 	for i := range words {
 		words[i] = fmt.Sprint("word", i)
@@ -101,12 +104,39 @@ func TestReplicasKilled(t *testing.T) {
 			}
 		})
 	}
+	var answers atomic.Int64
+	for n := range callers {
+		id := servers[n%3].Load().join(t, fmt.Sprint("caller ", n), nil)
+		wg.Go(func() {
+			for q := 0; ctx.Err() == nil; q++ {
+				// Call after call at another server; those that fail are repeated.
+				at := n + q
+				question, answer := fmt.Sprintf("question-%d/%d", n, q), fmt.Sprintf("answer %d/%d %s", n, q, strings.Join(words[:12], " "))
+				for status := 0; q%2 == 0 && status != 200 && ctx.Err() == nil; at++ { // its words first, then the question to them
+					status, _, _ = servers[at%3].Load().try(context.WithoutCancel(ctx), "POST", "/v1/agents/"+id+"/messages", object{"messages": []object{{"id": question, "role": "user", "content": question}}})
+				}
+				for ; ; at++ {
+					s := speak(t, servers[at%3].Load(), id, object{"stream": true, "messages": []object{{"role": "user", "content": question}}, "fake": object{"answer": answer, "delay_chunk": "2ms"}}, "Idempotency-Key", question)
+					if <-s.done; s.err != nil && ctx.Err() == nil {
+						continue // it was killed, and the client knows
+					} else if s.err != nil {
+						return
+					}
+					if s.text != answer || s.finish != "stop" {
+						t.Errorf("%s ended with %q after %q, and the LLM sent %q", question, s.finish, s.text, answer)
+					}
+					answers.Add(1)
+					break
+				}
+			}
+		})
+	}
 	for k := range kills {
 		want := total.Load() + each
 		eventually(t, "writes go on", func() bool { return total.Load() >= want })
 		var streams []*stream
 		for n, id := range talks {
-			streams = append(streams, speak(t, servers[(k+1+n%2)%3].Load(), id, fmt.Sprint("question ", k)))
+			streams = append(streams, speak(t, servers[(k+1+n%2)%3].Load(), id, object{"stream": true, "messages": []object{{"role": "user", "content": fmt.Sprint("question ", k)}}}))
 		}
 		for _, s := range streams {
 			<-s.began
@@ -134,6 +164,7 @@ func TestReplicasKilled(t *testing.T) {
 	eventually(t, "writes go on", func() bool { return total.Load() >= want })
 	stop()
 	wg.Wait()
+	t.Logf("%d answers were read to their end", answers.Load())
 	for n, id := range ids {
 		seen := map[string]int{}
 		list := servers[n%3].Load().ledger(t, id)
@@ -164,21 +195,30 @@ func TestReplicasKilled(t *testing.T) {
 type stream struct {
 	began, done chan struct{}
 	text        string
-	err         error
+	finish      string // finish_reason
+	err         error  // nil if it was read to its end
 }
 
-// speak requests an answer through a server and reads it in the background.
-func speak(t *testing.T, s *server, agent, text string) *stream {
+// speak requests an answer through a server and reads it in the background. Headers are pairs of
+// name and value.
+func speak(t *testing.T, s *server, agent string, body object, headers ...string) *stream {
 	out := &stream{began: make(chan struct{}), done: make(chan struct{})}
 	begin := sync.OnceFunc(func() { close(out.began) })
 	go func() {
 		defer close(out.done)
 		defer begin()
-		body := fmt.Sprintf(`{"stream":true,"messages":[{"role":"user","content":%q}]}`, text)
-		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(body))
+		b, err := json.Marshal(body)
 		if err != nil {
 			out.err = err
 			return
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/agents/"+agent+"/chat/completions", bytes.NewReader(b))
+		if err != nil {
+			out.err = err
+			return
+		}
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
 		}
 		res, err := s.client.Do(req)
 		if err != nil {
@@ -196,7 +236,10 @@ func speak(t *testing.T, s *server, agent, text string) *stream {
 				return
 			}
 			var chunk struct {
-				Choices []struct{ Delta struct{ Content string } }
+				Choices []struct {
+					Delta  struct{ Content string }
+					Finish string `json:"finish_reason"`
+				}
 			}
 			if !ok {
 				continue
@@ -205,7 +248,7 @@ func speak(t *testing.T, s *server, agent, text string) *stream {
 				return
 			}
 			for _, choice := range chunk.Choices {
-				out.text += choice.Delta.Content
+				out.text, out.finish = out.text+choice.Delta.Content, out.finish+choice.Finish
 				begin()
 			}
 		}

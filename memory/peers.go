@@ -65,13 +65,16 @@ type Seen struct {
 
 // Question is about the answers of an agent that other processes are generating.
 type Question struct {
-	No          int64  // set by the store, as are From and AtMS
+	No          int64  // set by the store, as is From
 	From        string // the process that asks
-	AtMS        int64  // when it was asked
 	Project, ID string
 	// Why the answers are to be cut: the text of one of the Err values; "" only asks whether there
 	// are any
-	Cause  string
+	Cause string
+	// Before limits the question to answers whose place in the ledger was reserved below this Seq:
+	// those that the asking process could know of. A question may outlive its process, and must not
+	// be taken for one about a later answer.
+	Before int64
 	TurnID *int64  // nil = any turn
 	Heard  *string // only those of which it may be a part
 	Tell   bool    // no reply is expected

@@ -144,6 +144,33 @@ func TestUnplayedComesBack(t *testing.T) {
 	}
 }
 
+// TestOrderOfSentences: a platform re-sends an answer with its sentences in another order, in each
+// request. The caller has heard the answer as it was written, or its first sentences.
+func TestOrderOfSentences(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	const answer = "Dr. Smith is in. He leaves at 9:30. Shall I book it?"
+	for name, tt := range map[string]struct{ said, want string }{
+		"whole":       {"He leaves at nine thirty. Doctor Smith is in. Shall I book it?", "0 assistant final: " + answer + " | " + answer + " | echo_diff"},
+		"by the line": {"Shall I book it?\nDr. Smith is in.\nHe leaves at 9:30.", "0 assistant final: " + answer + " | " + answer + " | echo_diff"},
+		"cut":         {"He leaves at 9:30. Dr. Smith is in.", "0 assistant final: Dr. Smith is in. He leaves at 9:30. | " + answer + " | echo_diff interrupted"},
+	} {
+		id := s.join(name, map[string]any{"heardlog": map[string]any{"mode": "reconcile"}})
+		s.ask(id, answer, user("one"))
+		list := []any{user("one"), assistant(tt.said), user("two")}
+		s.ask(id, "Good.", list...)
+		s.ask(id, "Bye.", append(list, assistant("Good."), user("three"))...)
+		want := []string{
+			"0 user final: one", tt.want, "1 user final: two", "1 assistant final: Good. | Good. | echo_diff",
+			"2 user final: three", "2 assistant final: Bye. | Bye. | assumed_full provisional",
+		}
+		if diff := cmp.Diff(want, entries(s.ledger(id))); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
 // TestSpeculation: a platform asks four times while the caller speaks. That is one turn and three
 // ghosts, whatever happened to the earlier answers.
 func TestSpeculation(t *testing.T) {

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	err := s.storeCall(ctx, k, r, t, &b)
 	if errors.Is(err, errElsewhere) { // once at most
 		b.asking = false
-		if b.elsewhere = s.ask(ctx, k, b.cause, nil, nil).Turns; b.cause != nil {
+		if b.elsewhere = s.ask(ctx, k, b.cause, b.before, nil, nil).Turns; b.cause != nil {
 			b.elsewhere = nil // it is cut and stored
 		}
 		err = s.storeCall(ctx, k, r, t, &b)
@@ -45,6 +46,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		s.land(k, t.flight)
 		return nil, err
 	}
+	close(t.flight.stored)
 	// Not within the decision, which holds up all other writes of the server.
 	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) {
 		if err := r.Window(ctx, t); err != nil {
@@ -64,7 +66,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is being generated for it.
 	for _, f := range s.live.flying(k) {
-		if f != t.flight && f.turn.Load() == t.TurnID {
+		if f.turn.Load() == t.TurnID && f.place.Load() < t.flight.place.Load() {
 			// It must not fall for a call that comes to nothing.
 			if err := s.Durable(t); err != nil {
 				s.land(k, t.flight)
@@ -75,7 +77,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		}
 	}
 	if len(t.added) == 0 { // the turn was there already
-		s.supersedeElsewhere(ctx, k, t.TurnID)
+		s.supersedeElsewhere(ctx, k, t)
 	}
 	return t, nil
 }
@@ -96,6 +98,7 @@ type attempt struct {
 	overtaking bool    // fail where an answer is overtaken
 	asking     bool    // fail if another process must be asked first
 	cause      error   // why the other process must cut its answer; nil only asks
+	before     int64   // the ledger's next Seq when that was decided
 	elsewhere  []int64 // turns that other processes are answering
 }
 
@@ -109,6 +112,7 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 	kept, err := s.updateEarly(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		t.flight.turn.Store(noTurn)
+		t.flight.place.Store(0)
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
@@ -129,6 +133,7 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			return memory.Change{}, ErrOvertaken
 		}
 		if b.asking && !answering && awaited(recent, h.LastTurn) && slices.ContainsFunc(plan.Append, func(m memory.Message) bool { return m.Role == memory.User }) {
+			b.before = h.NextSeq
 			if b.cause = nil; plan.Overtakes {
 				b.cause = ErrOvertaken
 			}
@@ -143,6 +148,7 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 		t.stored, t.added = p.recent, p.change.Append
 		t.paused = s.paused(&h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
 		t.flight.turn.Store(p.turn)
+		t.flight.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
 		if r.User != "" && h.Agent.Settings.Scope.UserID == "" {
 			a := h.Agent
 			a.Settings.Scope.UserID, a.Rev = r.User, p.rev

@@ -48,7 +48,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		return said
 	})
 	if len(cut) == 0 && s.peers != nil && pending(recent) {
-		r := s.ask(ctx, agentKey{project, id}, ErrInterrupted, r.TurnID, r.Heard)
+		r := s.ask(ctx, agentKey{project, id}, ErrInterrupted, h.NextSeq, r.TurnID, r.Heard)
 		cut, foreign = r.Turns, foreign || r.Foreign
 	}
 	if foreign && len(cut) == 0 {

@@ -53,10 +53,15 @@ type liveAgent struct {
 type flight struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is decided
-	ended atomic.Bool  // the answer is in the ledger
-	phase atomic.Int32
-	began int64 // Unix ms
-	cut   func(error)
+	// place is the Seq that is reserved for the answer, or the next one where none could be; 0 until
+	// it is decided. It is the order in which answers began, on all processes: the ledger reserves
+	// each Seq once. It may still change until stored is closed.
+	place  atomic.Int64
+	stored chan struct{}
+	ended  atomic.Bool // the answer is in the ledger
+	phase  atomic.Int32
+	began  int64 // Unix ms
+	cut    func(error)
 	// Returns the text so far; may be nil, and is nil after landing; under agent.mu.
 	generated func() string
 	once      sync.Once     // for cut
@@ -249,7 +254,7 @@ func (r *registry) farewell(k agentKey) time.Time {
 }
 
 func (r *registry) launch(k agentKey, cut func(error), generated func() string, now time.Time) *flight {
-	f := &flight{began: now.UnixMilli(), cut: cut, generated: generated, done: make(chan struct{})}
+	f := &flight{began: now.UnixMilli(), cut: cut, generated: generated, stored: make(chan struct{}), done: make(chan struct{})}
 	r.inFlight.Add(1)
 	f.turn.Store(noTurn)
 	r.mu.RLock() // keeps the entry from being dropped
@@ -329,6 +334,26 @@ func (r *registry) flying(k agentKey) []*flight {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append([]*flight(nil), a.flights...)
+}
+
+// placed returns the flights whose answers have a place in the ledger below before. It waits for
+// those whose place is being stored: another process may have seen it in the ledger already.
+func (r *registry) placed(ctx context.Context, k agentKey, before int64) (list []*flight) {
+	for _, f := range r.flying(k) {
+		if place := f.place.Load(); place == 0 || place >= before {
+			continue // a place only moves up
+		}
+		select {
+		case <-f.stored:
+			if f.place.Load() < before {
+				list = append(list, f)
+			}
+		case <-f.done:
+		case <-ctx.Done():
+			return list
+		}
+	}
+	return list
 }
 
 // answering reports whether an answer to the turn is being generated.

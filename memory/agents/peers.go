@@ -29,9 +29,6 @@ const (
 	takeAfter = 100 * time.Millisecond
 	tailEvery = 100 * time.Millisecond // revisions of agents that are followed here
 	beatEvery = time.Second
-	// askedSkew is how much later than a question an answer may have started that it is about.
-	// Clocks are taken from the store.
-	askedSkew = 500 * time.Millisecond
 	seenGrain = 2 * time.Second // activity is recorded again when it is this much later
 	// seenGrace is added to idle timeouts while there are other processes: their activity is known
 	// at most this much later.
@@ -267,34 +264,31 @@ func (s *Service) watchPeers() func(context.Context) error {
 func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait+peerTimeout)
 	defer cancel()
-	k := agentKey{q.Project, q.ID}
-	if len(s.live.flying(k)) == 0 {
-		return
-	}
 	var r memory.Reply
-	which := func(f *flight) bool {
-		// The answer started after the question
-		if q.TurnID != nil && *q.TurnID != f.turn.Load() || f.began > q.AtMS+askedSkew.Milliseconds() {
-			return false
+	var meant []*flight
+	for _, f := range s.live.placed(ctx, agentKey{q.Project, q.ID}, q.Before) {
+		if q.TurnID != nil && *q.TurnID != f.turn.Load() {
+			continue
 		}
 		said := f.says(q.Heard)
 		r.Foreign = r.Foreign || !said && q.TurnID != nil
-		return said
+		if said {
+			meant = append(meant, f)
+		}
 	}
 	var err error
 	if q.Cause == "" {
-		r.Phase, _ = s.busyHere(k)
-		for _, f := range s.live.flying(k) {
-			if which(f) {
-				r.Turns = append(r.Turns, f.turn.Load())
-			}
+		for _, f := range meant {
+			r.Turns, r.Phase = append(r.Turns, f.turn.Load()), max(r.Phase, memory.Phase(f.phase.Load()))
 		}
 	} else if cause := cutBy(q.Cause); cause != nil {
-		cut := s.stopFlights(k, cause, which) // first, because the other process waits for it
-		if !q.Tell && !landed(ctx, cut, takeAfter) {
+		for _, f := range meant { // first, because the other process waits for it
+			f.stop(cause)
+		}
+		if !q.Tell && !landed(ctx, meant, takeAfter) {
 			err = s.peers.Take(ctx, q)
 		}
-		r.Turns = s.settled(ctx, cut)
+		r.Turns = s.settled(ctx, meant)
 	}
 	if err == nil && !q.Tell && (len(r.Turns) > 0 || r.Foreign) {
 		err = s.peers.Reply(ctx, q, r)
@@ -325,16 +319,17 @@ func (s *Service) askIfPending(ctx context.Context, k agentKey, cause error, tur
 	if s.peers == nil {
 		return memory.Reply{}
 	}
-	_, list, err := s.cfg.Ledger.Recent(ctx, k.project, k.id, pendingLook, false)
+	h, list, err := s.cfg.Ledger.Recent(ctx, k.project, k.id, pendingLook, false)
 	if err != nil || !pending(list) {
 		return memory.Reply{}
 	}
-	return s.ask(ctx, k, cause, turn, heard)
+	return s.ask(ctx, k, cause, h.NextSeq, turn, heard)
 }
 
-// ask is askIfPending for a caller that has already checked the ledger.
-func (s *Service) ask(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) memory.Reply {
-	q := memory.Question{Project: k.project, ID: k.id, TurnID: turn, Heard: heard}
+// ask is askIfPending for a caller that has already checked the ledger. before is the ledger's
+// next Seq then.
+func (s *Service) ask(ctx context.Context, k agentKey, cause error, before int64, turn *int64, heard *string) memory.Reply {
+	q := memory.Question{Project: k.project, ID: k.id, Before: before, TurnID: turn, Heard: heard}
 	if cause != nil {
 		q.Cause = cause.Error()
 	}
@@ -361,13 +356,14 @@ func pending(list []memory.Message) bool {
 	return false
 }
 
-// supersedeElsewhere has other processes give up the turn of a repeated call. It does not wait for
-// them.
-func (s *Service) supersedeElsewhere(ctx context.Context, k agentKey, turn int64) {
+// supersedeElsewhere has other processes give up earlier answers to the turn of a repeated call. It
+// does not wait for them.
+func (s *Service) supersedeElsewhere(ctx context.Context, k agentKey, t *Turn) {
 	if s.peers == nil {
 		return
 	}
-	if _, err := s.peers.Ask(ctx, memory.Question{Project: k.project, ID: k.id, Cause: ErrSuperseded.Error(), TurnID: &turn, Tell: true}); err != nil {
+	q := memory.Question{Project: k.project, ID: k.id, Cause: ErrSuperseded.Error(), Before: t.flight.place.Load(), TurnID: &t.TurnID, Tell: true}
+	if _, err := s.peers.Ask(ctx, q); err != nil {
 		s.cfg.OnError("ask the other servers on the store", err)
 	}
 }

@@ -226,7 +226,7 @@ func (x *aligner) sameAnswer(i, j int) int {
 				return sameReply
 			}
 			ours, theirs := x.normKnown(at), x.normIn(first)
-			if strings.HasPrefix(ours, theirs) || strings.HasPrefix(theirs, ours) {
+			if strings.HasPrefix(ours, theirs) || strings.HasPrefix(theirs, ours) || sameLetters(ours, theirs) {
 				return sameReply
 			}
 			if said == 0 && !k.Ghost {

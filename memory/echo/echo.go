@@ -143,6 +143,7 @@ type aligner struct {
 	likens int               // see maxLikened
 	work   int               // see maxWork
 	deep   int               // see maxDeep
+	orders int               // see maxOrdered
 	called map[string]string // our IDs of calls, by the IDs that a client gave them
 	calls  map[int][]string  // see callsOf
 	spans  []span            // newest first

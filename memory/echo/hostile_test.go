@@ -46,6 +46,13 @@ func TestReconcileHostile(t *testing.T) {
 	}{
 		"names in front of names": {repeat(1, func(int) echo.Message { return said("assistant", strings.Repeat("(a) ", 250<<10)+"x") }), ledger(1, answers)},
 		"much for many answers":   {repeat(32, func(int) echo.Message { return said("assistant", strings.Repeat("foo bar ", 4<<10)) }), ledger(2000, answers)},
+		"many sentences": {
+			repeat(200, func(int) echo.Message { return said("assistant", strings.Repeat("Foo, bar or baz? ", 63)+"So be it.") }),
+			ledger(200, func(i int) echo.Known {
+				text := fmt.Sprint("Go ", i, ". ", strings.Repeat("Bar, baz or foo! ", 63))
+				return echo.Known{Role: "assistant", Text: text, Original: text, Provisional: true}
+			}),
+		},
 		"calls by other ids": {
 			repeat(2000, func(i int) echo.Message {
 				b := calls(1<<20+i, 50)

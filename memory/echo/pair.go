@@ -63,6 +63,9 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 			}
 		}
 	}
+	if x.pairReordered(i, said, known) {
+		return true
+	}
 	if open {
 		x.deep++
 	}

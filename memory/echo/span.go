@@ -161,6 +161,9 @@ func (x *aligner) strayText(i int, all []int) bool {
 	if strings.Count(norm, " ") < 2 {
 		return false
 	}
+	if x.pairReordered(i, said, all) {
+		return true
+	}
 	first, _, _ := strings.Cut(norm, " ")
 	for _, j := range all {
 		if x.said[j] || !strings.HasPrefix(x.normKnown(j), first) {

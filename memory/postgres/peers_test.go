@@ -38,15 +38,15 @@ func TestQuestions(t *testing.T) {
 	beat(t, "receive notifications", func() bool { return a.Notified() && b.Notified() }, a, b)
 	for name, heard := range map[string]string{"plain": "One two", "odd": "a\x00b \"quoted\" \xff", "too long to be told": strings.Repeat("long ", 4000)} {
 		turn := int64(7)
-		q := memory.Question{Project: "acme", ID: "agent " + name, Cause: agents.ErrInterrupted.Error(), TurnID: &turn, Heard: &heard}
+		q := memory.Question{Project: "acme", ID: "agent " + name, Cause: agents.ErrInterrupted.Error(), Before: 9, TurnID: &turn, Heard: &heard}
 		want := memory.Reply{Turns: []int64{7, 8}, Phase: memory.Speaking, Foreign: true}
 		go func() {
 			got := <-a.Calls()
-			if got.AtMS == 0 || got.From == "" {
+			if got.No == 0 || got.From == "" {
 				t.Errorf("%s: %+v", name, got)
 			}
 			as := got
-			as.No, as.AtMS, as.From = 0, 0, ""
+			as.No, as.From = 0, ""
 			if diff := cmp.Diff(q, as); diff != "" {
 				t.Errorf("%s: heard:\n%s", name, diff)
 			}

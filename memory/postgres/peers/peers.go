@@ -201,14 +201,14 @@ func (p *Peers) ask(ctx context.Context, q memory.Question) (no *int64, err erro
 	}
 	err = p.withNotice(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
 		no = nil
-		args := []any{p.replica, pg.Stored(q.Project), pg.Stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
+		args := []any{p.replica, pg.Stored(q.Project), pg.Stored(q.ID), q.Cause, q.Before, q.TurnID, heard, q.Tell, presence.Milliseconds()}
 		told := "''"
 		if tell {
-			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no)::text"
+			told = "pg_notify($10, '" + noteQuestion + " ' || $1 || ' ' || no)::text"
 			args = append(args, p.notices.channel)
 		}
-		b.Queue(`WITH q AS (INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
-			SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $8) RETURNING no)
+		b.Queue(`WITH q AS (INSERT INTO question (at_ms, sender, project, agent_id, cause, before_seq, turn, heard, tell, taken, done, foreign_text, phase)
+			SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, $8, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $9) RETURNING no)
 			SELECT no, `+told+` FROM q`, args...).QueryRow(func(row pgx.Row) error {
 			var none string
 			if err := row.Scan(&no, &none); !pg.NoRows(err) {
@@ -228,13 +228,13 @@ func (p *Peers) Asked(ctx context.Context) ([]memory.Question, error) {
 // questions reads questions of other replicas. $2 in where is arg.
 func (p *Peers) questions(ctx context.Context, where string, arg any) ([]memory.Question, error) {
 	return pg.ReadAll(ctx, p.db, "look for questions", func(row pgx.CollectableRow) (q memory.Question, err error) {
-		err = row.Scan(&q.No, &q.AtMS, &q.From, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
+		err = row.Scan(&q.No, &q.From, &q.Project, &q.ID, &q.Cause, &q.Before, &q.TurnID, &q.Heard, &q.Tell)
 		pg.Show(&q.Project, &q.ID)
 		if q.Heard != nil {
 			pg.Show(q.Heard)
 		}
 		return q, err
-	}, "SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE sender <> $1 AND "+where+" ORDER BY no LIMIT 1000", p.replica, arg)
+	}, "SELECT no, sender, project, agent_id, cause, before_seq, turn, heard, tell FROM question WHERE sender <> $1 AND "+where+" ORDER BY no LIMIT 1000", p.replica, arg)
 }
 
 // Take implements memory.Peers.

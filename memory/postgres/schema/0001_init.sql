@@ -245,6 +245,7 @@ CREATE TABLE question (
   project      text NOT NULL,
   agent_id     text NOT NULL,
   cause        text NOT NULL,
+  before_seq   bigint NOT NULL,
   turn         bigint,
   heard        text,
   tell         boolean NOT NULL,
