@@ -134,7 +134,8 @@ func (r *Record) toolCall(object []byte) {
 	if c.kind == "" {
 		c.kind = keep(d.kind)
 	}
-	if len(c.args.whole) == 0 && d.name != string(c.name) { // some servers repeat the name with each piece of the arguments
+	// Some servers repeat the name with each piece of the arguments.
+	if len(c.args.whole) == 0 && d.name != string(c.name) {
 		c.name = append(c.name, keep(d.name)...)
 	}
 	at := r.indexOf(c)

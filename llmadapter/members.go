@@ -12,7 +12,7 @@ const (
 	ThoughtsNever = "never"
 )
 
-// fate says where a member of a message goes.
+// fate is where a member of a message goes.
 type fate int
 
 // Where the members of a message go. Those that are not in the table below are others.

@@ -107,7 +107,8 @@ func (t *thinking) next(s string, first bool) (spoken, thought string, retract b
 	return string(out), string(hidden), retract
 }
 
-// endTicks notes that a run of backticks has ended. It opens code, or closes that of its own length.
+// endTicks notes that a run of backticks has ended. It opens code, or closes code that was opened by
+// as many.
 func (t *thinking) endTicks() {
 	switch {
 	case t.ticks == 0 || t.inside:

@@ -15,8 +15,8 @@ import (
 // to the messages that the ledger has, and to those whose own fields say what they are.
 func (p *plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
-	// The ledger has what the platform may have dropped or misplaced: tool results, unheard answers,
-	// heard ones, greetings.
+	// The ledger has what the platform may have dropped or misplaced: tool results, unheard
+	// answers, heard ones, greetings.
 	lost := false
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {

@@ -108,8 +108,8 @@ func greets(m *memory.Message) bool {
 	return m.Role == memory.Assistant && m.InContext() && m.Source == memory.SourceGreeting
 }
 
-// placeGreetings moves greetings to their places in the ledger. Platforms that commit a text once it
-// was played have it behind the caller's words that came meanwhile.
+// placeGreetings moves greetings to their places in the ledger. Platforms that commit a text once
+// it was played have it behind the caller's words that came meanwhile.
 func (e *toolCalls) placeGreetings() {
 	for at := range e.recent {
 		g := &e.recent[at]
@@ -129,8 +129,8 @@ func (e *toolCalls) placeGreetings() {
 
 // restore puts back what the platform dropped when the caller talked into an answer: calls whose
 // results the ledger has, answers of which a report says what was heard, and unheard answers, if
-// the view shows those. Calls of a turn whose answer was heard to its end stay away: the answer says
-// what they did.
+// the view shows those. Calls of a turn whose answer was heard to its end stay away: the answer
+// says what they did.
 func (e *toolCalls) restore() {
 	present := e.present()
 	var others []string // IDs of calls in the list that are not in the ledger

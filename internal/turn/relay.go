@@ -99,8 +99,8 @@ func (a *attempt) hear(rec *llmadapter.Record) {
 	}
 }
 
-// settleEnd stores an answer that the upstream ended, perhaps without words, or with an error object
-// that the client was sent.
+// settleEnd stores an answer that the upstream ended, perhaps without words, or with an error
+// object that the client was sent.
 func (x *exchange) settleEnd(a *attempt) error {
 	x.answer.relay.Mu.Lock()
 	rec := &x.answer.relay.Record
