@@ -112,7 +112,8 @@ func TestReplicasKilled(t *testing.T) {
 				// Call after call at another server; those that fail are repeated.
 				at := n + q
 				question, answer := fmt.Sprintf("question-%d/%d", n, q), fmt.Sprintf("answer %d/%d %s", n, q, strings.Join(words[:12], " "))
-				for status := 0; q%2 == 0 && status != 200 && ctx.Err() == nil; at++ { // its words first, then the question to them
+				// Its words first, then the question to them.
+				for status := 0; q%2 == 0 && status != 200 && ctx.Err() == nil; at++ {
 					status, _, _ = servers[at%3].Load().try(context.WithoutCancel(ctx), "POST", "/v1/agents/"+id+"/messages", object{"messages": []object{{"id": question, "role": "user", "content": question}}})
 				}
 				for ; ; at++ {

@@ -107,8 +107,8 @@ func (t *thinking) next(s string, first bool) (spoken, thought string, retract b
 	return string(out), string(hidden), retract
 }
 
-// endTicks notes that a run of backticks has ended. It opens code, or closes code that was opened by
-// as many.
+// endTicks notes that a run of backticks has ended. It opens code, or closes code that as many have
+// opened.
 func (t *thinking) endTicks() {
 	switch {
 	case t.ticks == 0 || t.inside:

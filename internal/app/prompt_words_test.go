@@ -10,8 +10,8 @@ import (
 )
 
 // TestPromptWords plays random calls. In each turn the platform may report what was heard of the
-// answer, and its next list has the answer whole, cut, or not at all. Each prompt then has all words
-// that were heard, no other, and each once, in the order of the call.
+// answer, and its next list has the answer whole, cut, or not at all. Each prompt then has all
+// words that were heard, no other, and each once, in the order of the call.
 func TestPromptWords(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {

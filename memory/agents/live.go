@@ -53,7 +53,7 @@ type liveAgent struct {
 type flight struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is decided
-	// place is the Seq that is reserved for the answer, or the next one where none could be; 0 until
+	// place is the Seq reserved for the answer, or the next one where none could be; 0 until
 	// it is decided. It is the order in which answers began, on all processes: the ledger reserves
 	// each Seq once. It may still change until stored is closed.
 	place  atomic.Int64
