@@ -17,6 +17,9 @@ const (
 
 // pairReordered pairs an assistant message with an answer whose sentences it has in another order.
 func (x *aligner) pairReordered(i int, said string, known []int) bool {
+	if inside := strings.TrimRight(said, sentenceEnds+" \n"); x.orders > maxOrdered || !strings.ContainsAny(inside, sentenceEnds+"\n") {
+		return false
+	}
 	theirs := sentences(said)
 	if len(theirs) < 2 {
 		return false
@@ -64,6 +67,9 @@ func (x *aligner) reordered(j int, theirs []passage) (Finding, bool) {
 	}
 	return f, ok && (f.Outcome == Interrupted || covered == len(ours))
 }
+
+// sentenceEnds are the marks that end sentences.
+const sentenceEnds = ".?!…。？！।؟"
 
 // passage is a sentence, or a part of one behind an abbreviation.
 type passage struct {
@@ -157,7 +163,7 @@ func sentences(text string) (list []passage) {
 		case at < end:
 		case r == '\n':
 			add(at)
-		case strings.ContainsRune(".?!…。？！।؟", r):
+		case strings.ContainsRune(sentenceEnds, r):
 			end = at + marks(text[at:])
 			before, _ := utf8.DecodeLastRuneInString(text[:at])
 			behind, _ := utf8.DecodeRuneInString(text[end:])

@@ -193,7 +193,7 @@ func (x *aligner) otherFirst(s step) {
 // sentence reports whether a transcript ends as a sentence does.
 func sentence(s string) bool {
 	r, _ := utf8.DecodeLastRuneInString(strings.TrimSpace(s))
-	return strings.ContainsRune(".?!…。？！।؟", r)
+	return strings.ContainsRune(sentenceEnds, r)
 }
 
 // note takes back the user message of turn j if it was not the caller's: all of it is in brackets,
