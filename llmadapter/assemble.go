@@ -88,7 +88,9 @@ func (a *Assembly) Append(dst []byte) []byte {
 	}
 	for _, m := range req {
 		if a.isExtra(&m) && !slices.Contains(done, m.Name) {
-			dst = a.appendMember(dst, text.AppendJSON(nil, m.Name), m.Name, m.Value)
+			if v := a.value(m.Name, m.Value); v != nil {
+				dst = append(append(text.AppendJSON(append(dst, ','), m.Name), ':'), v...)
+			}
 		}
 	}
 	if _, own := find(req, cacheKey); a.Cache == CacheOpenAI && !own && !slices.Contains(done, cacheKey) {
@@ -113,14 +115,11 @@ func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []str
 				return nil
 			}
 		}
-		own, ok := find(req, name)
-		if !ok || name == "model" && modelGivesWay(a.Request.Model) {
-			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
-			names = append(names, name)
-			return nil
+		if own, ok := find(req, name); ok && (name != "model" || !modelGivesWay(a.Request.Model)) {
+			v = a.value(name, own)
 		}
-		before := len(dst)
-		if dst = a.appendMember(dst, quoted, name, own); len(dst) > before {
+		if v != nil {
+			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
 			names = append(names, name)
 		}
 		return nil
@@ -131,15 +130,36 @@ func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []str
 // otherLimit has the older and the newer name of the limit of an answer's tokens.
 var otherLimit = map[string]string{"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
-// appendMember appends a member of the request, unless nothing of it may go upstream. quoted is its
-// name as JSON.
-func (a *Assembly) appendMember(dst, quoted []byte, name string, v []byte) []byte {
+// value returns what of the value of a request's member may go upstream, or nil for nothing.
+func (a *Assembly) value(name string, v []byte) []byte {
 	if name == "metadata" {
-		if v = a.forUpstream(v); v == nil {
-			return dst
+		return a.forUpstream(v)
+	}
+	return v
+}
+
+// Size returns about how long the body is.
+func (a *Assembly) Size() int {
+	size := 512 + len(a.Summary) + len(a.Params)
+	for _, s := range a.System {
+		size += len(s)
+	}
+	if a.Request != nil {
+		for i := range a.Request.members {
+			m := &a.Request.members[i]
+			size += len(m.Name) + len(m.Value) + len(`,"":`)
+		}
+		for i := range a.Request.Messages {
+			if in := &a.Request.Messages[i]; in.IsSystem() {
+				size += len(in.Raw)
+			}
 		}
 	}
-	return append(append(append(append(dst, ','), quoted...), ':'), v...)
+	for i := range a.Messages {
+		m := &a.Messages[i]
+		size += 48 + len(m.Text) + len(m.Content) + len(m.ToolCalls) + len(m.Raw) + len(m.Members)
+	}
+	return size
 }
 
 // model returns the model to use if neither OnlyModel nor llm.params have one. A placeholder in the

@@ -2,6 +2,7 @@ package llmadapter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -169,6 +170,11 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 		return nil, fault.At(fault.Invalid, "llm.url", "is not an absolute http or https URL")
 	}
 	h := make(http.Header, 6+len(call.Headers))
+	values := make([]string, 0, 6) // of the headers below
+	set := func(name, v string) {
+		values = append(values, v)
+		h[name] = values[len(values)-1 : len(values) : len(values)]
+	}
 	for k, v := range call.Headers {
 		if name := http.CanonicalHeaderKey(k); !ownHeader(name) {
 			h[name] = []string{v}
@@ -182,41 +188,36 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 	switch {
 	case call.APIKey == "":
 	case call.Azure:
-		h[AzureKeyHeader] = []string{call.APIKey}
+		set(AzureKeyHeader, call.APIKey)
 	default:
-		h["Authorization"] = []string{"Bearer " + call.APIKey}
+		set("Authorization", "Bearer "+call.APIKey)
 	}
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = []string{"heardlog"}
+		set("User-Agent", "heardlog")
 	}
 	if c.Instance != "" {
-		via := append([]string(nil), call.Client[ViaHeader]...)
-		h[ViaHeader] = []string{strings.Join(append(via, c.Instance), ", ")}
+		set(ViaHeader, strings.Join(append(slices.Clip(call.Client[ViaHeader]), c.Instance), ", "))
 	}
 	switch {
 	case call.Accept != "":
-		h["Accept"] = []string{call.Accept}
+		set("Accept", call.Accept)
 	case call.Stream:
-		h["Accept"] = []string{"text/event-stream"}
+		set("Accept", "text/event-stream")
 	default:
-		h["Accept"] = []string{"application/json"}
+		set("Accept", "application/json")
 	}
-	req := &http.Request{
-		Method: http.MethodGet, URL: u, Host: u.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
+	req := (&http.Request{}).WithContext(ctx) // sets the context without a copy of the rest
+	req.Method, req.URL, req.Host, req.Header = http.MethodGet, u, u.Host, h
+	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1
 	if call.Body != nil {
-		h["Content-Type"] = []string{"application/json"}
-		if call.ContentType != "" {
-			h["Content-Type"] = []string{call.ContentType}
-		}
+		set("Content-Type", cmp.Or(call.ContentType, "application/json"))
 		req.Method = http.MethodPost
 		setBody(req, call.Body)
 	}
 	if call.Method != "" {
 		req.Method = call.Method
 	}
-	return req.WithContext(ctx), nil
+	return req, nil
 }
 
 // setBody sets a body that can be sent again.

@@ -12,6 +12,9 @@ import (
 // ones. The rest is passed on but not kept.
 const MaxAnswer = 4 << 20
 
+// usualText is the length in bytes of most answers of a voice agent.
+const usualText = 256
+
 // Record is what was read of one answer. It is not safe for concurrent use.
 type Record struct {
 	text []byte // all that the model said
@@ -385,6 +388,9 @@ func (r *Record) say(s string, kind ChangeKind) {
 	}
 	r.spoke = true
 	s = r.room(len(r.text), s)
+	if r.text == nil {
+		r.text = make([]byte, 0, max(len(s), usualText))
+	}
 	r.text = append(r.text, s...)
 	r.changed(kind, s, 0)
 	if !r.sentence {

@@ -10,7 +10,7 @@ import (
 const (
 	// readBuffer is how much of a response is read at once. Data that arrives together is passed on
 	// together. A stream begins with firstBuffer, which is enough for single words and saves
-	// memory, and which is doubled for one that fills it.
+	// memory. One that fills it continues with a buffer of readBuffer.
 	readBuffer  = 8 << 10
 	firstBuffer = 1 << 10
 	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended
@@ -84,6 +84,12 @@ type Relay struct {
 // events that were read before.
 func (r *Relay) Run(src io.Reader) error {
 	buf := make([]byte, firstBuffer)
+	var large *[readBuffer]byte // of readBuffers; nil while buf is small
+	defer func() {
+		if large != nil {
+			readBuffers.Put(large)
+		}
+	}()
 	held := 0 // bytes at the start of buf that are not written yet
 	for {
 		n, err := src.Read(buf[held:])
@@ -101,11 +107,15 @@ func (r *Relay) Run(src io.Reader) error {
 			} else if whole > 0 {
 				r.torn = false
 			}
-			full := held == len(buf)
-			held = copy(buf, buf[whole:held])
-			if full && len(buf) < readBuffer || held == len(buf) { // a fast stream, or a long event
-				buf = append(buf, make([]byte, len(buf))...)
+			full, rest := held == len(buf), buf[whole:held]
+			switch {
+			case full && large == nil: // a fast stream, or a long event
+				large = readBuffers.Get().(*[readBuffer]byte)
+				buf = large[:]
+			case len(rest) == len(buf): // a longer event
+				buf = make([]byte, 2*len(buf))
 			}
+			held = copy(buf, rest)
 		}
 		if err == io.EOF {
 			return r.finish(buf[:held])
@@ -115,6 +125,9 @@ func (r *Relay) Run(src io.Reader) error {
 		}
 	}
 }
+
+// readBuffers holds buffers of streams that have ended.
+var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 // read parses what is new in b, from held on, and writes what is complete. It returns how much that
 // was.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -83,11 +84,22 @@ var lenient = jsontext.AllowInvalidUTF8(true)
 // error names (messages[2].content).
 func ParseRequest(body []byte) (*Request, error) {
 	r := &Request{}
-	if err := r.parse(jsontext.NewDecoder(bytes.NewBuffer(body), lenient)); err != nil {
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(body), lenient)
+	err := r.parse(d)
+	d.Reset(noBody) // it must not hold the body
+	decoders.Put(d)
+	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
+
+// decoders holds decoders between two requests, with the memory in which they look for repeated
+// names.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(noBody) }}
+
+var noBody = &bytes.Buffer{} // never read or written
 
 func (r *Request) parse(d *jsontext.Decoder) error {
 	if k := d.PeekKind(); k != '{' {

@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // newAnswers creates the transport of LLM calls and what answers turns.
@@ -26,7 +27,8 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			Members: l.Members, Thoughts: l.Thoughts, Shape: l.Shape, Cache: l.Cache,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
-		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Redactor: a.service.Redactor, Remember: a.remember,
+		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Remember: a.remember,
+		Redactor:  func(agent memory.Agent) *redact.Redactor { return a.service.Redactor(&agent) },
 		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget}, Prices: l.Prices,
 	})
 }

@@ -114,12 +114,20 @@ func (a *attempt) readWhole() ([]byte, error) {
 
 // readWhole reads a body of at most maxWhole bytes.
 func readWhole(res *http.Response) ([]byte, error) {
+	if n := res.ContentLength; n > 0 && n <= knownWhole {
+		body := make([]byte, n)
+		read, err := io.ReadFull(res.Body, body)
+		return body[:read], err
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxWhole+1))
 	if err == nil && len(body) > maxWhole {
 		return nil, tooLarge(maxWhole)
 	}
 	return body, err
 }
+
+// knownWhole is the longest body for which memory is taken before it is read.
+const knownWhole = 64 << 10
 
 func tooLarge(limit int) error {
 	return fault.New(fault.Upstream, "the LLM's answer is larger than %d bytes", limit)

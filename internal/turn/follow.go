@@ -72,7 +72,7 @@ func (f *follower) setHeaders(h http.Header) {
 	own := c.w.Header()
 	maps.Copy(own, h)
 	own.Set(JoinedHeader, "true")
-	own.Set(timingHeader, "joined;dur="+ms(c.now().Sub(c.timing.arrived)))
+	own.Set(timingHeader, string(appendMS([]byte("joined;dur="), c.now().Sub(c.timing.arrived))))
 }
 
 // send writes a piece of the stream.

@@ -71,12 +71,13 @@ func (x *exchange) startDrain() bool {
 // finishDrain adds the full text to an answer that was read to its end without a client.
 func (x *exchange) finishDrain() {
 	x.answer.relay.Mu.Lock()
-	rec := &x.answer.relay.Record
-	drained, whole, text := x.answer.drained, rec.Complete(), rec.Generated()
-	x.answer.relay.Mu.Unlock()
-	if !drained {
+	if !x.answer.drained {
+		x.answer.relay.Mu.Unlock()
 		return
 	}
+	rec := &x.answer.relay.Record
+	whole, text := rec.Complete(), rec.Generated()
+	x.answer.relay.Mu.Unlock()
 	defer func() {
 		x.draining.Add(-1)
 		x.metrics.draining.Dec()

@@ -91,7 +91,7 @@ func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 		p.mode = ModeInject
 	case p.mode == "":
 		p.mode = ModeInject
-		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.cfg.Redactor(&head.Agent)) || p.resends != nil && p.resends() {
+		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.cfg.Redactor(head.Agent)) || p.resends != nil && p.resends() {
 			p.mode = ModeReconcile
 		}
 	}
@@ -120,9 +120,11 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 	}
 	var stored *memory.Message
 	whole := false // there is an answer that was not cut
-	paused := slices.ContainsFunc(recent, func(m memory.Message) bool { return m.Paused() })
+	paused := false
 	for i := range recent {
-		switch m := &recent[i]; {
+		m := &recent[i]
+		paused = paused || m.Paused()
+		switch {
 		case m.Role == memory.User && stored == nil:
 			stored = m
 		case m.Role == memory.User && users < 2:
@@ -166,10 +168,10 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, e
 	out.Overtakes = hasUser(out.Append) && onQuestion != OnQuestionKeep
 	// If the call is repeated, its first answer is replaced unless it is known to be heard.
 	if p.key != "" {
-		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
+		at := latest(recent, func(m *memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
 		if at >= 0 && recent[at].TurnID == head.LastTurn {
-			for _, m := range recent[at+1:] {
-				if m.Provisional() && m.TurnID == head.LastTurn {
+			for i := range recent[at+1:] {
+				if m := &recent[at+1+i]; m.Provisional() && m.TurnID == head.LastTurn {
 					out.Supersede = append(out.Supersede, m.Seq)
 				}
 			}
@@ -225,7 +227,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = echo.Reconcile(incoming(p.req.Messages, p.cfg.Redactor(&head.Agent), known), known)
+	p.rec = echo.Reconcile(incoming(p.req.Messages, p.cfg.Redactor(head.Agent), known), known)
 	out := agents.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
@@ -282,7 +284,7 @@ func sentByProxy(m *memory.Message) bool {
 }
 
 func hasUser(list []memory.Message) bool {
-	return slices.ContainsFunc(list, func(m memory.Message) bool { return m.Role == memory.User })
+	return latest(list, func(m *memory.Message) bool { return m.Role == memory.User }) >= 0
 }
 
 // unsolicited reports whether the call asks the agent to speak without being asked by the caller:
@@ -320,8 +322,8 @@ func (p *plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory
 		if !ok {
 			continue
 		}
-		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == p.known[k] })
-		if recent[at].TurnID != lastTurn || slices.ContainsFunc(add[:i], func(m memory.Message) bool { return m.Role == memory.User }) {
+		at := latest(recent, func(m *memory.Message) bool { return m.Seq == p.known[k] })
+		if recent[at].TurnID != lastTurn || hasUser(add[:i]) {
 			continue
 		}
 		for j := range add[:i+1] {
@@ -338,7 +340,7 @@ func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 		return false, nil
 	}
 	seq := p.known[p.rec.Pair[last]]
-	at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == seq })
+	at := latest(recent, func(m *memory.Message) bool { return m.Seq == seq })
 	for i := at + 1; i < len(recent); i++ {
 		m := &recent[i]
 		if m.Role != memory.Assistant || m.TurnID != recent[at].TurnID || m.Timings == nil {

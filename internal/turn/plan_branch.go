@@ -12,7 +12,7 @@ import (
 // answers, unless something confirms it: a tool has run, or a platform has reported what was heard.
 // The call then goes on from the last answer. Words that the call repeats stay as they are.
 func (p *plan) branch(recent []memory.Message, out *agents.Plan) {
-	if slices.ContainsFunc(recent, func(m memory.Message) bool { return m.Seq == p.after && m.State == memory.Superseded }) {
+	if latest(recent, func(m *memory.Message) bool { return m.Seq == p.after && m.State == memory.Superseded }) >= 0 {
 		return
 	}
 	var undo []int64

@@ -28,7 +28,7 @@ func (p *plan) lateResults(recent []memory.Message, out *agents.Plan) error {
 		if k < 0 || p.req.Messages[i].ToolCallID == "" {
 			continue
 		}
-		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == p.known[k] })
+		at := latest(recent, func(m *memory.Message) bool { return m.Seq == p.known[k] })
 		if _, err := p.lateResult(i, &recent[at], out); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (p *plan) placeBefore(recent []memory.Message, out *agents.Plan) {
 		if next == len(p.req.Messages) || p.req.Messages[next].Role != "assistant" || p.rec.Pair[next] < 0 {
 			continue
 		}
-		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == p.known[p.rec.Pair[next]] })
+		at := latest(recent, func(m *memory.Message) bool { return m.Seq == p.known[p.rec.Pair[next]] })
 		if _, replaces := p.rec.Place[i]; !replaces && sentByProxy(&recent[at]) {
 			if out.Before == nil {
 				out.Before = map[int]int64{}

@@ -68,12 +68,7 @@ func (p *prompt) body(t *target) []byte {
 		Shape: t.shape, Cache: t.cache, CacheKey: p.turn.Agent.ID, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
 		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
-	size := 4 << 10 // for all besides the conversation
-	for i := range list {
-		m := &list[i]
-		size += 40 + len(m.Text) + len(m.Content) + len(m.ToolCalls) + len(m.Raw) + len(m.Members)
-	}
-	return a.Append(make([]byte, 0, size))
+	return a.Append(make([]byte, 0, a.Size()))
 }
 
 // summary returns the summary that the model is shown. A platform's own list still has what was

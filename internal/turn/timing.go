@@ -30,14 +30,15 @@ func (t *timing) set(h http.Header) {
 	if t.begun.IsZero() {
 		return
 	}
-	text := "memory;dur=" + ms(t.begun.Sub(t.arrived))
+	text := make([]byte, 0, 80)
 	if !t.asked.IsZero() {
-		text = "proxy;dur=" + ms(t.asked.Sub(t.arrived)) + ", " + text
-		if t.first.Load() > 0 {
-			text += ", upstream_ttfb;dur=" + ms(t.upstream())
-		}
+		text = append(appendMS(append(text, "proxy;dur="...), t.asked.Sub(t.arrived)), ", "...)
 	}
-	h[timingHeader] = []string{text}
+	text = appendMS(append(text, "memory;dur="...), t.begun.Sub(t.arrived))
+	if !t.asked.IsZero() && t.first.Load() > 0 {
+		text = appendMS(append(text, ", upstream_ttfb;dur="...), t.upstream())
+	}
+	h[timingHeader] = []string{string(text)}
 }
 
 // upstream returns the time from the request to the first byte. first must be set.
@@ -45,9 +46,9 @@ func (t *timing) upstream() time.Duration {
 	return max(0, time.Duration(t.first.Load())-t.asked.Sub(t.arrived))
 }
 
-// ms returns a duration in ms, to the microsecond.
-func ms(d time.Duration) string {
-	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', -1, 64)
+// appendMS appends a duration in ms, to the microsecond.
+func appendMS(dst []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(dst, float64(d.Microseconds())/1000, 'f', -1, 64)
 }
 
 // firstMS returns when the first byte arrived, in ms after the call, at least 1, or 0.

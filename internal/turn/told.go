@@ -13,7 +13,7 @@ import (
 
 // noteTold notes which messages of the ledger are in the list that is sent.
 func (p *prompt) noteTold(list []llmadapter.Message) {
-	p.told = p.told[:0]
+	p.told = make([]int64, 0, len(list)+len(p.turn.Added()))
 	for i := range list {
 		if seq := list[i].Seq; seq != 0 {
 			p.told = append(p.told, seq)

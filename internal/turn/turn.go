@@ -152,7 +152,7 @@ func (x *exchange) begin(project, agentID string, p *plan, decide decision) erro
 	x.turn, x.begun = t, x.cfg.Now()
 	x.trace.memory(x.arrived, x.begun)
 	x.llm = x.settings(t.Agent.Settings.LLM)
-	x.hide = x.cfg.Redactor(&t.Agent)
+	x.hide = x.cfg.Redactor(t.Agent)
 	return nil
 }
 
