@@ -26,7 +26,7 @@ type registry struct {
 // agentKey names an agent: two projects may use the same id where clients choose it.
 type agentKey struct{ project, id string }
 
-func keyOf(a memory.Agent) agentKey { return agentKey{a.Project, a.ID} }
+func keyOf(a *memory.Agent) agentKey { return agentKey{a.Project, a.ID} }
 
 type liveAgent struct {
 	asked atomic.Int64 // Unix ns of the last request for the agent, or of the last message
@@ -53,9 +53,9 @@ type liveAgent struct {
 type flight struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is decided
-	// place is the Seq that is reserved for the answer, or the next one where none could be, and 0
-	// until it is decided. The ledger reserves each Seq once, so that answers of all processes began
-	// in this order. It may change until stored is closed.
+	// place is the Seq reserved for the answer, or the next one where none could be; 0 until
+	// it is decided. It is the order in which answers began, on all processes: the ledger reserves
+	// each Seq once. It may still change until stored is closed.
 	place  atomic.Int64
 	stored chan struct{}
 	ended  atomic.Bool // the answer is in the ledger

@@ -121,7 +121,7 @@ var questions = map[string]struct {
 		}
 	}, agents.ErrInterrupted},
 	"interrupts the turn": {func(t *testing.T, s *agents.Service, id string) {
-		// It fails where nothing of the answer is stored.
+		// It has no answer to show.
 		_, _ = s.Interrupt(t.Context(), "p", id, agents.InterruptRequest{TurnID: new(int64)})
 	}, agents.ErrInterrupted},
 	"cuts": {func(t *testing.T, s *agents.Service, id string) { s.Cut(t.Context(), "p", id, agents.ErrThink) }, agents.ErrThink},

@@ -74,7 +74,8 @@ func TestOrderOfSentences(t *testing.T) {
 	}
 }
 
-// TestOrderOfAnswers: the order of its sentences does not change which answer a text is.
+// TestOrderOfAnswers: the order of sentences changes nothing about which answer a text is, and
+// where it is.
 func TestOrderOfAnswers(t *testing.T) {
 	t.Parallel()
 	type list = []string
