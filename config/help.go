@@ -19,7 +19,7 @@ var help = map[string]string{
 	"HEARDLOG_LLM_IDLE_TIMEOUT":        "Time limit between two pieces of data from an upstream.",
 	"HEARDLOG_LLM_TOTAL_TIMEOUT":       "Time limit for one answer.",
 	"HEARDLOG_LLM_ON_DISCONNECT":       "What to do with the upstream call when the client disconnects: cancel it, or drain it to learn the whole answer.",
-	"HEARDLOG_LLM_FALLBACKS":           "Upstreams to use if HEARDLOG_LLM_URL fails before its first data: a JSON array of {name, url, api_key, model, vendor, headers, projects, thoughts, shape, cache}, or a file with one.",
+	"HEARDLOG_LLM_FALLBACKS":           "Upstreams to use if HEARDLOG_LLM_URL fails before its answer begins: a JSON array of {name, url, api_key, model, vendor, headers, projects, thoughts, shape, cache}, or a file with one.",
 	"HEARDLOG_LLM_RETRIES":             "How often upstreams that could not be reached, or answered 429 or 5xx, are tried again after all upstreams have failed.",
 	"HEARDLOG_LLM_RETRY_BUDGET":        "Time after a call's first attempt in which another attempt may start. A longer Retry-After is passed on to the client.",
 	"HEARDLOG_LLM_ON_NEW_QUESTION":     "What a new question does to an answer that is still streaming to a client that sends only what is new: cut ends it, keep lets both run to their end.",

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory/input"
 )
 
-// upstreamProperties is an LLM to call if the one before it fails before its first data.
+// upstreamProperties is an LLM to call if the one before it fails before its answer begins.
 type upstreamProperties struct {
 	Name    string            `json:"name" validate:"max=64"`
 	URL     string            `json:"url" validate:"required,max=2048"`
