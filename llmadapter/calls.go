@@ -28,7 +28,7 @@ func (c *toolCall) whole() bool {
 	return len(c.args.whole) > 0 && c.args.whole[len(c.args.whole)-1] == '}' && validJSON(c.args.whole)
 }
 
-// delta is one delta of a call, as it came.
+// callDelta is one delta of a call, as it came.
 type callDelta struct {
 	id, kind, name string
 	args           []byte // JSON; nil for none

@@ -2,6 +2,7 @@ package llmadapter
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,8 +10,11 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 )
 
-// partKinds are the parts of contents that upstreams are sent, for errors.
-const partKinds = "text, input_text, output_text, refusal, image_url, input_image, image, input_audio, audio_url, video_url, file, input_file and document"
+// partKinds are the types of the parts that appendPart sends on, thoughts and tools left out.
+var partKinds = []string{
+	"text", "input_text", "output_text", "refusal", "image_url", "input_image", "image", "input_audio", "audio", "audio_url", "video_url",
+	"file", "input_file", "document",
+}
 
 // CheckParts refuses a message with a part that no upstream would be sent: see appendPart. Only
 // llm.vendor "custom" passes parts of every type.
@@ -26,10 +30,10 @@ func (r *Request) CheckParts() error {
 			if _, ok := appendPart(nil, part); !ok && err == nil {
 				name := field(i, "content") + "[" + strconv.Itoa(n) + "]"
 				kind := stringMember(part, "type")
-				if known(kind) {
+				if slices.Contains(partKinds, kind) {
 					err = fault.At(fault.Invalid, name, "has no content that an LLM can be sent: a part of type %s needs its data or an https address", kind)
 				} else {
-					err = fault.At(fault.Invalid, name+".type", "must be one of %s, not %q", partKinds, text.Clip(kind, 40))
+					err = fault.At(fault.Invalid, name+".type", "must be one of %s, not %q", strings.Join(partKinds, ", "), text.Clip(kind, 40))
 				}
 			}
 			n++
@@ -39,11 +43,6 @@ func (r *Request) CheckParts() error {
 		}
 	}
 	return nil
-}
-
-// known reports whether a part's type is one that upstreams are sent.
-func known(kind string) bool {
-	return kind != "" && strings.Contains(strings.ReplaceAll(partKinds, " and ", ", ")+",", kind+",")
 }
 
 // editParts returns an array of parts as it goes upstream: see appendPart. Parts that cannot be

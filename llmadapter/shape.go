@@ -40,7 +40,7 @@ func (e *UpstreamError) ComplainsOfOrder() bool {
 	return (e.Status == 400 || e.Status == 422 || e.Status == 500) && complaint.MatchString(e.Text)
 }
 
-// role is a message of a list that is being shaped.
+// shaped is a message of a list that gets another shape.
 type shaped struct {
 	role string
 	raw  []byte
