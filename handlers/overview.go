@@ -35,9 +35,9 @@ type tallyJSON struct {
 // costJSON is what answers cost, in US dollars.
 type costJSON struct {
 	USD       float64 `json:"usd"`
-	Unheard   float64 `json:"unheard_usd"`   // the part for words that were not heard
-	Estimated float64 `json:"estimated_usd"` // the part for answers without reported tokens
-	Saved     float64 `json:"saved_usd"`     // how much more it would be without prompt caches
+	Unheard   float64 `json:"unheard_usd"`        // the part for words that were not heard
+	Estimated float64 `json:"estimated_usd"`      // the part for answers without reported tokens
+	Saved     float64 `json:"saved_usd,omitzero"` // how much more it would be without prompt caches
 }
 
 // newCost converts billionths of a dollar.
