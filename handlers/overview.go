@@ -27,7 +27,7 @@ type tallyJSON struct {
 	UnheardTokens    int64           `json:"unheard_tokens"`
 	PromptTokens     int64           `json:"prompt_tokens"`
 	CompletionTokens int64           `json:"completion_tokens"`
-	CachedTokens     int64           `json:"cached_tokens"`            // of the prompts
+	CachedTokens     int64           `json:"cached_tokens,omitzero"`   // of the prompts
 	Cost             *costJSON       `json:"cost,omitempty"`           // nil if nothing had a price
 	FirstToken       *percentileJSON `json:"first_token_ms,omitempty"` // nil if none was measured
 }

@@ -108,7 +108,7 @@ function facts(a, messages) {
 }
 
 function numbers(a, all, messages) {
-  const costs = all.map(m => m.cost).filter(Boolean), sum = k => costs.reduce((n, c) => n + c[k], 0);
+  const costs = all.map(m => m.cost).filter(Boolean), sum = k => costs.reduce((n, c) => n + (c[k] ?? 0), 0);
   const unheard = shareUnheard(messages), turns = new Set(messages.map(m => m.turn_id)).size;
   const failures = all.filter(m => m.failure).length;
   return [
