@@ -65,8 +65,12 @@ func (d *DB) Damage() error { return d.damage.found() }
 type Rest func(ctx context.Context, worked time.Duration)
 
 // breathe is the Rest of the check in the background, which so takes a tenth of one processor: the
-// check of a large file must not slow down the calls that begin at the start of a server.
+// check of a large file must not slow down the calls that begin at the start of a server. Steps of
+// less than a millisecond, as in a small file, follow one another.
 func breathe(ctx context.Context, worked time.Duration) {
+	if worked < time.Millisecond {
+		return
+	}
 	alarm := time.NewTimer(9 * worked)
 	defer alarm.Stop()
 	select {
