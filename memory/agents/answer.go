@@ -66,7 +66,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is being generated for it.
 	for _, f := range s.live.flying(k) {
-		if f.turn.Load() == t.TurnID && f.place.Load() < t.flight.place.Load() {
+		if f.turn.Load() == t.TurnID && f.decided.Load() < t.flight.decided.Load() {
 			// It must not fall for a call that comes to nothing.
 			if err := s.Durable(t); err != nil {
 				s.land(k, t.flight)
@@ -147,8 +147,9 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 		t.Unsolicited, t.Greeting = plan.Unsolicited, p.greeting
 		t.stored, t.added = p.recent, p.change.Append
 		t.paused = s.paused(&h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
-		t.flight.turn.Store(p.turn)
 		t.flight.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
+		t.flight.decided.Store(s.live.decisions.Add(1))
+		t.flight.turn.Store(p.turn)
 		if r.User != "" && h.Agent.Settings.Scope.UserID == "" {
 			a := h.Agent
 			a.Settings.Scope.UserID, a.Rev = r.User, p.rev

@@ -20,7 +20,9 @@ type registry struct {
 	agents   map[agentKey]*liveAgent
 	feeds    map[agentKey]int // how many there are of agents that are followed
 	inFlight atomic.Int64     // flights
-	shared   bool             // other processes may write, too
+	// decisions counts the turns that were decided.
+	decisions atomic.Int64
+	shared    bool // other processes may write, too
 }
 
 // agentKey names an agent: two projects may use the same id where clients choose it.
@@ -58,10 +60,13 @@ type flight struct {
 	// each Seq once. It may still change until stored is closed.
 	place  atomic.Int64
 	stored chan struct{}
-	ended  atomic.Bool // the answer is in the ledger
-	phase  atomic.Int32
-	began  int64 // Unix ms
-	cut    func(error)
+	// decided is the order in which this process decided the turns: answers without a reserved Seq
+	// may have the same place.
+	decided atomic.Int64
+	ended   atomic.Bool // the answer is in the ledger
+	phase   atomic.Int32
+	began   int64 // Unix ms
+	cut     func(error)
 	// Returns the text so far; may be nil, and is nil after landing; under agent.mu.
 	generated func() string
 	once      sync.Once     // for cut
