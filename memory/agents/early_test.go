@@ -135,7 +135,9 @@ func TestBeginLostReplacesNothing(t *testing.T) {
 	cut := make(chan error, 1)
 	first := begin(t, s, id, func(err error) { cut <- err }, user("When is my train?"))
 	store.disk <- nil
-	// Goes in once the first is taken.
+	if err := s.Durable(first); err != nil {
+		t.Fatal(err)
+	}
 	store.disk <- fault.New(fault.Unavailable, "the disk is full")
 	if _, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: plan(), Cut: func(error) {}}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("begin: %v", err)
