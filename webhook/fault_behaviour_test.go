@@ -162,7 +162,7 @@ func TestFault27StuckEndpoint(t *testing.T) {
 	t.Cleanup(free)
 	live, seen := hits(t, nil)
 	s := newSite(t)
-	s.endpoint("stuck", stuck, nil)
+	s.endpoint("stuck", stuck, func(e *webhook.Endpoint) { e.Timeout = time.Hour })
 	var list []memory.Event
 	for i := range 1000 {
 		list = append(list, s.event(fmt.Sprintf("old%d", i)))
