@@ -162,7 +162,7 @@ func TestFault27StuckEndpoint(t *testing.T) {
 	t.Cleanup(free)
 	live, seen := hits(t, nil)
 	s := newSite(t)
-	s.endpoint("stuck", stuck, func(e *webhook.Endpoint) { e.Timeout = time.Hour })
+	s.endpoint("stuck", stuck, nil)
 	var list []memory.Event
 	for i := range 1000 {
 		list = append(list, s.event(fmt.Sprintf("old%d", i)))
@@ -176,7 +176,11 @@ func TestFault27StuckEndpoint(t *testing.T) {
 		if h := receiveFrom(t, seen, id); h.id() != id {
 			t.Fatalf("%s came for %s", h.id(), id)
 		}
-		if r := s.next(); r.Endpoint.ID != "live" || r.State != webhook.Delivered {
+		r := s.next()
+		for r.Endpoint.ID == "stuck" { // on a slow machine its attempts time out meanwhile
+			r = s.next()
+		}
+		if r.State != webhook.Delivered {
 			t.Fatalf("%+v", r)
 		}
 	}
