@@ -119,6 +119,12 @@ func (r *Record) Members() string {
 	return string(append(out, '}'))
 }
 
+// Message returns the answer as a message for the upstream that wrote it.
+func (r *Record) Message(to *Recipient) []byte {
+	m := Message{Role: "assistant", Text: r.Generated(), ToolCalls: r.ToolCalls(), Members: r.Members(), Origin: to.Origin}
+	return m.appendTo(nil, to)
+}
+
 // Sent returns what was written to the client, in whole deltas.
 func (r *Record) Sent() string { return string(r.text[:r.sent]) }
 
@@ -179,17 +185,8 @@ func (r *Record) flushed(now func() time.Time) {
 	}
 }
 
-// Tail reads the data of a last event that has no blank line after it. A stream that broke off may
-// have cut it, so that it is ignored unless it is whole.
-func (r *Record) Tail(data []byte) {
-	if len(data) > 0 && data[0] == '{' && !validJSON(data) {
-		return
-	}
-	r.Chunk(data)
-}
-
 // Chunk reads the data of one event. It ignores data that is not a chunk, and what comes after
-// [DONE]. Of an event that SSE has cut it reads what is there.
+// [DONE].
 func (r *Record) Chunk(data []byte) {
 	if len(data) == 0 || r.Done {
 		return
@@ -211,7 +208,6 @@ func (r *Record) Chunk(data []byte) {
 			}
 		})
 	}
-	r.cut = r.cut || len(data) >= MaxEvent
 }
 
 // head reads what an answer has beside its choices.

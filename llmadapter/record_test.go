@@ -73,7 +73,7 @@ func TestRecordTooLarge(t *testing.T) {
 				events.WriteString(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"` + p + `"}}]}` + "\n\n")
 			}
 			r := llmadapter.Relay{Now: time.Now}
-			if err := r.Run(strings.NewReader(events.String() + "data: [DONE]\n\n")); err != nil {
+			if err := run(&r, strings.NewReader(events.String()+"data: [DONE]\n\n")); err != nil {
 				t.Fatal(err)
 			}
 			got := r.Record.Generated()
@@ -120,7 +120,7 @@ func TestRecordAnswer(t *testing.T) {
 		}
 	}
 	r := llmadapter.Relay{Now: time.Now}
-	if err := r.Run(strings.NewReader(one + done + two + "data: {\"error\":\"late\"}\n\n")); err != nil || r.Record.Generated() != "One. " || !r.Record.Complete() {
+	if err := run(&r, strings.NewReader(one+done+two+"data: {\"error\":\"late\"}\n\n")); err != nil || r.Record.Generated() != "One. " || !r.Record.Complete() {
 		t.Errorf("%v: %q", err, r.Record.Generated())
 	}
 }

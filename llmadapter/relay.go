@@ -7,17 +7,6 @@ import (
 	"time"
 )
 
-const (
-	// readBuffer is how much of a response is read at once. Data that arrives together is passed on
-	// together. A stream begins with firstBuffer, which is enough for single words and saves
-	// memory. One that fills it continues with a buffer of readBuffer.
-	readBuffer  = 8 << 10
-	firstBuffer = 1 << 10
-	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended
-	// between events. Longer events are passed on in pieces.
-	maxHeld = 64 << 10
-)
-
 // How long an upstream may be silent after finish_reason, and after [DONE], before the stream is
 // ended.
 const (
@@ -47,9 +36,9 @@ var ErrStream = errors.New("the upstream reported an error inside the stream")
 // ErrTruncated means that the stream ended before the upstream marked the end of the answer.
 var ErrTruncated = errors.New("the stream ended without finish_reason and without [DONE]")
 
-// Relay passes on one stream, byte for byte, and reads it on the side. It adds, removes and changes
-// nothing but errors (see CleanError). What arrives together is written together and flushed at
-// once.
+// Relay passes on the events of one stream, byte for byte, and records them. It adds, removes and
+// changes nothing but errors (see CleanError). What arrives together is written together and
+// flushed at once.
 type Relay struct {
 	// Out is the client. Without one, all that is read counts as sent.
 	Out StreamWriter
@@ -70,127 +59,79 @@ type Relay struct {
 	Mu     sync.Mutex
 	Record Record
 
-	sse     SSE
 	writing bool          // a write is in progress that is not in Record yet
 	noted   chan struct{} // closed when it is; see Mute
 	muted   bool          // nothing is written any more
 	ended   bool
-	torn    bool // the client has only a part of an event
 }
 
 // Run relays until the stream ends. It returns nil for a regular end, with [DONE], finish_reason or
 // an error object, *WriteError if the client went away, ErrStream as StopOnError says, an error of
 // Ending, ErrTruncated, or else the error of reading. With the last two the client has all whole
 // events that were read before.
-func (r *Relay) Run(src io.Reader) error {
-	buf := make([]byte, firstBuffer)
-	var large *[readBuffer]byte // of readBuffers; nil while buf is small
-	defer func() {
-		if large != nil {
-			readBuffers.Put(large)
-		}
-	}()
-	held := 0 // bytes at the start of buf that are not written yet
+func (r *Relay) Run(src Source) error {
 	for {
-		n, err := src.Read(buf[held:])
-		if n > 0 {
-			whole, werr := r.read(buf[:held+n], held)
-			if werr != nil {
-				return werr
-			}
-			held += n
-			if held-whole >= maxHeld {
-				if werr := r.write(buf[:held]); werr != nil {
-					return werr
-				}
-				whole, r.torn = held, true
-			} else if whole > 0 {
-				r.torn = false
-			}
-			full, rest := held == len(buf), buf[whole:held]
-			switch {
-			case full && large == nil: // a fast stream, or a long event
-				large = readBuffers.Get().(*[readBuffer]byte)
-				buf = large[:]
-			case len(rest) == len(buf): // a longer event
-				buf = make([]byte, 2*len(buf))
-			}
-			held = copy(buf, rest)
+		events, err := src.Next()
+		if werr := r.pass(events); werr != nil {
+			return werr
 		}
-		if err == io.EOF {
-			return r.finish(buf[:held])
-		}
-		if err != nil {
+		switch {
+		case err == io.EOF: //nolint:errorlint // the end itself, not an end within something
+			return r.finish()
+		case err != nil:
 			return err
 		}
 	}
 }
 
-// readBuffers holds buffers of streams that have ended.
-var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
-
-// read parses what is new in b, from held on, and writes what is complete. It returns how much that
-// was.
-func (r *Relay) read(b []byte, held int) (int, error) {
-	// The end of the last event, the start of [DONE], and whether to stop.
-	last, done, stop := 0, -1, false
-	data := false
+// pass records events that came together, and writes them. What is torn is not written unless the
+// answer has ended: the client must not take a part of an event for one.
+func (r *Relay) pass(events []Event) error {
+	data, stop := false, false
+	done := len(events) // the index of [DONE]
 	r.Mu.Lock()
-	whole := r.sse.Feed(b[held:], func(ev []byte, end int) {
-		if stop {
-			return
-		}
-		data = true
+	for i := range events {
+		e := &events[i]
+		data = data || e.Data != nil
 		spoke, finished := r.Record.spoke, r.Record.Done
-		r.Record.Chunk(ev)
-		if r.StopOnError && r.Record.Error != nil && !spoke {
-			stop = true
-			return
+		r.Record.Chunk(e.Data)
+		if stop = r.StopOnError && r.Record.Error != nil && !spoke; stop {
+			break
 		}
 		if r.Record.Done && !finished {
-			done = last
+			done = i
 		}
-		last = held + end
-	})
+		if e.Torn && !r.ending() {
+			events = events[:i]
+			done = min(done, i)
+		}
+	}
 	r.Mu.Unlock()
 	if data && r.Alive != nil {
 		r.Alive(&r.Record)
 	}
 	if stop {
-		return 0, ErrStream
+		return ErrStream
 	}
-	if whole == 0 {
-		return 0, nil
-	}
-	whole += held
-	if done < 0 {
-		return whole, r.write(b[:whole])
-	}
-	if done > 0 {
-		if err := r.write(b[:done]); err != nil {
-			return 0, err
-		}
+	if err := r.write(events[:done]); err != nil || done == len(events) {
+		return err
 	}
 	if err := r.End(); err != nil {
-		return 0, err
+		return err
 	}
-	return whole, r.write(b[done:whole])
+	return r.write(events[done:])
 }
 
-// finish passes on the rest of a stream that ended without a blank line, unless the answer is
-// truncated: the client must not take a part of an event for one.
-func (r *Relay) finish(rest []byte) error {
+// ending reports whether the upstream has said how the answer ended. Mu is held.
+func (r *Relay) ending() bool { return r.Record.Ended() || r.Record.Error != nil }
+
+// finish ends a stream that was read to its end.
+func (r *Relay) finish() error {
 	r.Mu.Lock()
-	r.sse.End(r.Record.Tail)
-	ended := r.Record.Ended() || r.Record.Error != nil
+	ended := r.ending()
 	r.Mu.Unlock()
 	if !ended {
 		return ErrTruncated
-	}
-	if len(rest) > 0 {
-		if err := r.write(rest); err != nil {
-			return err
-		}
 	}
 	return r.End()
 }
@@ -216,11 +157,11 @@ func (r *Relay) Mute() <-chan struct{} {
 	return r.noted
 }
 
-// Torn reports whether the client has the beginning of an event without its end.
-func (r *Relay) Torn() bool { return r.torn }
-
-// write sends b and notes in Record that it was sent, unless the relay is muted.
-func (r *Relay) write(b []byte) error {
+// write sends events and notes in Record that they were sent, unless the relay is muted.
+func (r *Relay) write(events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
 	r.Mu.Lock()
 	muted, failed := r.muted, r.Record.Error != nil
 	r.writing = !muted
@@ -228,10 +169,7 @@ func (r *Relay) write(b []byte) error {
 	if muted {
 		return nil
 	}
-	if failed && r.CleanError != nil {
-		b = r.CleanError(b)
-	}
-	err := r.send(b)
+	err := r.send(events, failed && r.CleanError != nil)
 	r.Mu.Lock()
 	if r.writing = false; err == nil {
 		r.Record.flushed(r.Now)
@@ -246,13 +184,19 @@ func (r *Relay) write(b []byte) error {
 	return nil
 }
 
-// send writes b to the client, if there is one.
-func (r *Relay) send(b []byte) error {
+// send writes events to the client, if there is one.
+func (r *Relay) send(events []Event, clean bool) error {
 	if r.Out == nil {
 		return nil
 	}
-	if _, err := r.Out.Write(b); err != nil {
-		return err
+	for i := range events {
+		b := events[i].Raw
+		if clean {
+			b = r.CleanError(b)
+		}
+		if _, err := r.Out.Write(b); err != nil {
+			return err
+		}
 	}
 	return r.Out.Flush()
 }

@@ -5,7 +5,6 @@
 package toolbox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory/remember"
 )
 
@@ -32,21 +32,22 @@ type Run func(ctx context.Context, name string, arguments []byte) string
 // Box is the tools of the memory that a request offers, and what runs them. It serves one answer.
 type Box struct {
 	run    Run
+	to     *llmadapter.Recipient
 	names  []string
 	body   []byte // of the request that was sent last
 	others bool   // the request has tools of the client
 	rounds int
 }
 
-// Offer adds the tools of the memory to a request's body: see Body. It returns nil if the request
+// Offer adds the tools of the memory to the body of a request to an upstream: see Body. It returns nil if the request
 // leaves no room for them: it forbids or demands a certain tool, or asks for several answers.
-func Offer(body []byte, run Run) *Box {
+func Offer(body []byte, to *llmadapter.Recipient, run Run) *Box {
 	choice := gjson.GetBytes(body, "tool_choice")
 	if choice.Exists() && choice.String() != "auto" && choice.Type != gjson.Null || gjson.GetBytes(body, "n").Int() > 1 || gjson.GetBytes(body, "functions").Exists() {
 		return nil
 	}
 	there := gjson.GetBytes(body, "tools")
-	b := &Box{run: run, others: len(there.Array()) > 0}
+	b := &Box{run: run, to: to, others: len(there.Array()) > 0}
 	var add []string
 	for _, t := range remember.Tools() {
 		if slices.ContainsFunc(there.Array(), func(o gjson.Result) bool { return o.Get("function.name").String() == t.Name }) {
@@ -75,45 +76,52 @@ func (b *Box) Body() []byte { return b.body }
 // splice returns b with s inserted at i.
 func splice(b []byte, i int, s string) []byte { return slices.Concat(b[:i], []byte(s), b[i:]) }
 
-// toolCall is a call of a tool of the memory.
-type toolCall struct{ id, name, arguments string }
+// call is a tool call of a response.
+type call struct{ id, name, arguments, json string }
 
-// next runs the calls of a response and returns the body of the request that follows. said is what
-// the response said beside them.
-func (b *Box) next(ctx context.Context, said string, calls []toolCall) []byte {
-	content := []byte("null")
-	if said != "" {
-		content = text.AppendJSON(nil, said)
-	}
-	var made, results bytes.Buffer
-	for i, c := range calls {
-		c.arguments = cmp.Or(strings.TrimSpace(c.arguments), "{}") // some upstreams cannot read an empty text
-		if i > 0 {
-			made.WriteByte(',')
+// split returns the calls of the memory's tools in a tool_calls array, and the others.
+func (b *Box) split(list []byte) (own, others []call) {
+	for _, c := range gjson.ParseBytes(list).Array() {
+		one := call{c.Get("id").String(), c.Get("function.name").String(), c.Get("function.arguments").String(), c.Raw}
+		if b.owns(one.name) {
+			own = append(own, one)
+		} else {
+			others = append(others, one)
 		}
-		made.Write(marshal(map[string]any{"id": c.id, "type": "function", "function": map[string]string{"name": c.name, "arguments": c.arguments}}))
-		results.WriteString(`,{"role":"tool","tool_call_id":`)
-		results.Write(text.AppendJSON(nil, c.id))
-		results.WriteString(`,"content":`)
-		results.Write(text.AppendJSON(nil, b.result(ctx, c, i)))
-		results.WriteByte('}')
 	}
+	return own, others
+}
+
+// results runs calls and returns a message with the result of each, with a comma before it.
+func (b *Box) results(ctx context.Context, calls []call) []byte {
+	var out []byte
+	for i, c := range calls {
+		out = text.AppendJSON(append(out, `,{"role":"tool","tool_call_id":`...), c.id)
+		out = append(text.AppendJSON(append(out, `,"content":`...), b.result(ctx, c, i)), '}')
+	}
+	return out
+}
+
+// next runs the calls of a response and returns the body of the request that follows. It has the
+// response as the upstream sent it, with what the upstream wants to get back.
+func (b *Box) next(ctx context.Context, r *llmadapter.Record, calls []call) []byte {
 	list := gjson.GetBytes(b.body, "messages")
-	b.body = splice(b.body, list.Index+len(list.Raw)-1, `,{"role":"assistant","content":`+string(content)+`,"tool_calls":[`+made.String()+`]}`+results.String())
+	b.body = splice(b.body, list.Index+len(list.Raw)-1, ","+string(r.Message(b.to))+string(b.results(ctx, calls)))
 	if b.rounds++; b.rounds == maxToolRounds {
 		b.withdraw()
 	}
 	return b.body
 }
 
-func (b *Box) result(ctx context.Context, c toolCall, i int) string {
+func (b *Box) result(ctx context.Context, c call, i int) string {
 	switch {
 	case i >= maxToolCalls:
 		return `{"done":false,"error":"too many calls at once"}`
 	case len(c.arguments) > maxToolInput:
 		return `{"done":false,"error":"the arguments are too long"}`
 	}
-	return b.run(ctx, c.name, []byte(c.arguments))
+	// Some upstreams send no arguments at all.
+	return b.run(ctx, c.name, []byte(cmp.Or(strings.TrimSpace(c.arguments), "{}")))
 }
 
 // withdraw takes the tools of the memory out of the body: the model must answer now. Without other
@@ -142,28 +150,27 @@ func (b *Box) owns(name string) bool { return slices.Contains(b.names, name) }
 // them alone, and returns that without their calls. again sends a request and returns its answer.
 func (b *Box) Whole(ctx context.Context, body []byte, again func(body []byte) ([]byte, error)) ([]byte, error) {
 	for {
+		var r llmadapter.Record
 		list := gjson.GetBytes(body, "choices.0.message.tool_calls")
-		var own []toolCall
-		var others []json.RawMessage
-		for _, c := range list.Array() {
-			if name := c.Get("function.name").String(); b.owns(name) {
-				own = append(own, toolCall{c.Get("id").String(), name, c.Get("function.arguments").String()})
-			} else {
-				others = append(others, json.RawMessage(c.Raw))
-			}
-		}
-		if len(own) == 0 {
+		if !list.IsArray() || !r.Unary(body) {
 			return body, nil
 		}
-		if b.rounds == maxToolRounds {
+		own, others := b.split([]byte(list.Raw))
+		switch {
+		case len(own) == 0:
+			return body, nil
+		case b.rounds == maxToolRounds:
 			return nil, errEndlessTools
-		}
-		next := b.next(ctx, gjson.GetBytes(body, "choices.0.message.content").String(), own)
-		if len(others) > 0 { // the client goes on with its own
-			return slices.Concat(body[:list.Index], marshal(others), body[list.Index+len(list.Raw):]), nil
+		case len(others) > 0: // the client goes on with its own
+			b.results(ctx, own)
+			left := make([]string, len(others))
+			for i, c := range others {
+				left[i] = c.json
+			}
+			return slices.Concat(body[:list.Index], []byte("["+strings.Join(left, ",")+"]"), body[list.Index+len(list.Raw):]), nil
 		}
 		var err error
-		if body, err = again(next); err != nil {
+		if body, err = again(b.next(ctx, &r, own)); err != nil {
 			return nil, err
 		}
 	}
@@ -181,5 +188,5 @@ func marshal(v any) []byte {
 // errEndlessTools is a model that goes on calling tools that it is not offered any more.
 var errEndlessTools = fault.New(fault.Upstream, "the LLM called tools of the memory without end")
 
-// errEndlessEvent is an event that is longer than an answer may be.
-var errEndlessEvent = fault.New(fault.Upstream, "the LLM sent an event without end")
+// errEndlessCalls is a response that is larger than is held back of it.
+var errEndlessCalls = fault.New(fault.Upstream, "the LLM's tool calls are larger than %d bytes", llmadapter.MaxEvent)

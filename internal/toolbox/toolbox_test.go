@@ -2,6 +2,7 @@ package toolbox_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/heardlog/heardlog/internal/toolbox"
+	"github.com/heardlog/heardlog/llmadapter"
 )
 
 // run returns a result that names the tool and what it was called with.
@@ -28,7 +30,7 @@ func TestOffer(t *testing.T) {
 		`{"messages":[],"functions":[{"name":"f"}]}`: "",
 		`{"messages":[],"tools":[{"function":{"name":"recall"}},{"function":{"name":"book"}}]}`: "recall book remember forget",
 	} {
-		b := toolbox.Offer([]byte(body), run)
+		b := toolbox.Offer([]byte(body), &llmadapter.Recipient{}, run)
 		if want == "" {
 			if b != nil {
 				t.Errorf("%s: offers %s", body, b.Body())
@@ -58,7 +60,7 @@ func TestWhole(t *testing.T) {
 		other:              `{"choices":[{"message":{"content":"Well.","tool_calls":[` + other + `]}}]}`,
 		ours + "," + other: `{"choices":[{"message":{"content":"Well.","tool_calls":[` + other + `]}}]}`,
 	} {
-		b := toolbox.Offer([]byte(`{"messages":[{"role":"user","content":"When?"}]}`), run)
+		b := toolbox.Offer([]byte(`{"messages":[{"role":"user","content":"When?"}]}`), &llmadapter.Recipient{}, run)
 		asked := ""
 		got, err := b.Whole(t.Context(), []byte(`{"choices":[{"message":{"content":"Well.","tool_calls":[`+calls+`]}}]}`), func(body []byte) ([]byte, error) {
 			asked = gjson.GetBytes(body, "messages.2.content").String()
@@ -90,10 +92,22 @@ func TestStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := toolbox.Offer([]byte(`{"messages":[]}`), run)
-			out, err := io.ReadAll(b.Stream(t.Context(), strings.NewReader(calls), func([]byte) (io.Reader, error) {
-				return strings.NewReader(tt.next), nil
-			}))
+			b := toolbox.Offer([]byte(`{"messages":[]}`), &llmadapter.Recipient{}, run)
+			stream := b.Stream(t.Context(), llmadapter.NewEvents(strings.NewReader(calls)), func([]byte) (llmadapter.Source, error) {
+				return llmadapter.NewEvents(strings.NewReader(tt.next)), nil
+			})
+			var out []byte
+			var err error
+			for err == nil {
+				var events []llmadapter.Event
+				events, err = stream.Next()
+				for _, e := range events {
+					out = append(out, e.Raw...)
+				}
+			}
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
 			if err == nil != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}

@@ -28,10 +28,12 @@ type attempt struct {
 	ticket breaker.Ticket
 	booked bool // the result is in the metrics and the breaker
 
-	call  *llmadapter.Call // what was sent
-	tools *toolbox.Box     // of the memory; nil offers none
+	meter func(io.ReadCloser) io.ReadCloser // counts what is read of a response
+	call  *llmadapter.Call                  // what was sent
+	tools *toolbox.Box                      // of the memory; nil offers none
 
-	res *http.Response
+	res    *http.Response
+	events *llmadapter.Events // of res, if it is a stream
 }
 
 // asker asks the upstreams of a turn.
@@ -145,7 +147,7 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	t.tried = true
 	more := slices.ContainsFunc(q.targets, func(o target) bool { return !o.tried && !o.spent })
 	q.setUpstream(t)
-	a := &attempt{Runner: q.Runner, target: t, turn: q.ctx, ctx: q.ctx, ticket: ticket}
+	a := &attempt{Runner: q.Runner, target: t, turn: q.ctx, ctx: q.ctx, ticket: ticket, meter: q.newMeter}
 	call := q.prepare(a, more)
 	sent := q.since(q.cfg.Now())
 	q.answer.relay.Mu.Lock()
@@ -155,14 +157,13 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	res, err := q.cfg.Client.Do(a.ctx, call)
 	trouble := llmadapter.TroubleOf(err)
 	if err == nil {
-		body := &meter{res.Body, &q.timing, q.cfg.Now}
-		res.Body, a.res = body, res
+		res.Body, a.res = a.meter(res.Body), res
 		if err = a.check(more || q.failureText() != ""); err == nil {
 			q.tried(sent, t.name, nil)
 			return a, llmadapter.None, nil
 		}
 		trouble = llmadapter.TroubleOf(err).After2xx()
-		_ = body.Close() // the error is what matters
+		_ = res.Body.Close() // the error is what matters
 		q.first.Store(0)
 		q.bytes.Store(0)
 	}
@@ -180,7 +181,7 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 	t := a.target
 	body := q.prompt.body(t)
 	if q.prompt.tools != nil {
-		if a.tools = toolbox.Offer(body, q.prompt.tools); a.tools != nil {
+		if a.tools = toolbox.Offer(body, &t.to, q.prompt.tools); a.tools != nil {
 			body = a.tools.Body()
 		}
 	}
@@ -227,17 +228,29 @@ func (x *exchange) setUpstream(t *target) {
 // check refuses a response that cannot be an answer. If something else could be said instead, by
 // another upstream or with the failure message, it waits until the answer begins.
 func (a *attempt) check(hold bool) error {
-	if err := readable(a.res); err != nil || !hold {
+	if err := a.open(); err != nil || !hold {
 		return err
 	}
 	wait := a.awaitWhole
-	if a.isStream() {
+	if a.events != nil {
 		wait = a.awaitData
 	}
 	if err := wait(); err != nil {
 		return err
 	}
 	a.answered()
+	return nil
+}
+
+// open refuses a response that cannot be read, and begins to read a stream.
+func (a *attempt) open() error {
+	a.events = nil
+	if err := readable(a.res); err != nil {
+		return err
+	}
+	if a.isStream() {
+		a.events = llmadapter.NewEvents(a.res.Body)
+	}
 	return nil
 }
 
@@ -305,19 +318,19 @@ func (a *attempt) again(body []byte) error {
 	if err != nil {
 		return err
 	}
-	a.res = res
-	return readable(res)
+	res.Body, a.res = a.meter(res.Body), res
+	return a.open()
 }
 
 // againStream sends the next request and returns the stream of its response.
-func (a *attempt) againStream(body []byte) (io.Reader, error) {
+func (a *attempt) againStream(body []byte) (llmadapter.Source, error) {
 	if err := a.again(body); err != nil {
 		return nil, err
 	}
-	if !a.isStream() {
+	if a.events == nil {
 		return nil, fault.New(fault.Upstream, "the LLM answered without a stream after a tool")
 	}
-	return a.res.Body, nil
+	return a.events, nil
 }
 
 // againWhole sends the next request and returns its response.
@@ -341,7 +354,7 @@ func (a *attempt) close() {
 func (a *attempt) scrubEvents(b []byte) []byte {
 	secrets := a.call.Secrets()
 	if secrets.Full() {
-		return []byte("\n\ndata: " + secret.Withheld + "\n\n")
+		return []byte("data: " + secret.Withheld + "\n\n")
 	}
 	return secrets.Scrub(b)
 }

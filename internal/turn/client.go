@@ -164,9 +164,6 @@ func (c *client) inject(b []byte) error {
 	if !c.opened {
 		c.open("", nil)
 	}
-	if c.relay.Torn() {
-		b = append([]byte("\n\n"), b...)
-	}
 	if _, err := c.Write(b); err != nil {
 		return err
 	}

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
-// maxHeldBack is how many bytes of a stream are held back at most while its first data is awaited.
-const maxHeldBack = 64 << 10
+// maxHeldBack is how many events of a stream are held back at most while its answer is awaited.
+const maxHeldBack = 1 << 10
 
 // maxWhole limits an answer in one piece, in bytes.
 const maxWhole = 32 << 20
@@ -31,34 +30,24 @@ func noAnswer(body []byte) error {
 // errNoWords is an answer without words, tool calls and thoughts.
 var errNoWords = fault.New(fault.Upstream, "the LLM's answer is empty")
 
-// awaitData reads a stream until its answer begins, and puts back what it read. It fails for an
-// answer that ends without words, and for an error object that comes before any word if another
-// upstream may do better.
+// awaitData waits until a stream's answer begins. It fails for an answer that ends without words,
+// and for an error object that comes before any word if another upstream may do better.
 func (a *attempt) awaitData() error {
-	var sse llmadapter.SSE
 	var head llmadapter.Record
-	buf := make([]byte, 0, 1<<10)
-	for !head.Begun() && len(buf) < maxHeldBack {
-		buf = slices.Grow(buf, 1<<10)
-		n, err := a.res.Body.Read(buf[len(buf):cap(buf)])
-		sse.Feed(buf[len(buf):len(buf)+n], func(data []byte, _ int) { head.Chunk(data) })
-		buf = buf[:len(buf)+n]
-		if err == nil {
-			continue
+	for read := 0; !head.Begun() && read < maxHeldBack; {
+		events, err := a.events.Peek()
+		for _, e := range events[read:] {
+			head.Chunk(e.Data)
 		}
-		if sse.End(head.Tail); head.Begun() {
-			break // the relay meets the same error again
-		}
-		if context.Cause(a.ctx) == nil && errors.Is(err, io.EOF) {
+		switch read = len(events); {
+		case err == nil || head.Begun(): // the relay meets the same error again
+		case context.Cause(a.ctx) == nil && errors.Is(err, io.EOF):
 			return errNoWords
+		default:
+			return llmadapter.ReadFault(a.ctx, err)
 		}
-		return llmadapter.ReadFault(a.ctx, err)
 	}
-	if err := a.refused(&head); err != nil {
-		return err
-	}
-	a.res.Body = putBack(buf, a.res.Body)
-	return nil
+	return a.refused(&head)
 }
 
 // awaitWhole reads an answer in one piece and puts it back. It fails if it is not an answer or

@@ -3,9 +3,10 @@ package turn
 import (
 	"context"
 	"encoding/json"
-	"io"
+	"errors"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 )
@@ -118,18 +119,21 @@ func (x *exchange) put() error {
 func (x *exchange) read(a *attempt) error {
 	relay := &x.answer.relay
 	rec := &relay.Record
-	if !a.isStream() {
+	if a.events == nil {
 		_, err := a.readUnary(rec)
 		if err == nil && rec.Error != nil {
 			err = a.streamFault(rec.Error)
 		}
 		return err
 	}
-	relay.Alive = a.hear
-	src := &io.LimitedReader{R: a.res.Body, N: maxReply}
-	err := relay.Run(src)
+	relay.Alive = func(rec *llmadapter.Record) {
+		if a.hear(rec); x.bytes.Load() > maxReply {
+			x.cancel(errLongReply)
+		}
+	}
+	err := relay.Run(a.events)
 	switch {
-	case src.N <= 0:
+	case errors.Is(context.Cause(x.ctx), errLongReply):
 		return errLongReply
 	case rec.Error != nil:
 		return a.streamFault(rec.Error)

@@ -3,7 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
-	"io"
+
 	"net/http"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -38,9 +38,9 @@ func (x *exchange) relayStream(a *attempt) error {
 		relay.Out = c
 		defer c.done()
 	}
-	src := &drainLimit{Reader: a.res.Body, x: x}
+	var src llmadapter.Source = a.events
 	if a.tools != nil {
-		src.Reader = a.tools.Stream(a.ctx, a.res.Body, a.againStream)
+		src = a.tools.Stream(a.ctx, src, a.againStream)
 	}
 	err := relay.Run(src)
 	if gone, ok := errors.AsType[*llmadapter.WriteError](err); ok {
@@ -183,22 +183,4 @@ func (x *exchange) wholeAsStream(rec *llmadapter.Record) error {
 	_ = x.client.say(rec.Generated()) // the client may be gone
 	x.client.endStream()
 	return nil
-}
-
-// drainLimit reads a response and cancels the call when a drain has read too much.
-type drainLimit struct {
-	io.Reader
-	x *exchange
-	n int64
-}
-
-// Read implements io.Reader.
-func (d *drainLimit) Read(p []byte) (int, error) {
-	n, err := d.Reader.Read(p)
-	if d.x.answer.isDrained() {
-		if d.n += int64(n); d.n > d.x.cfg.Drain.Bytes {
-			d.x.cancel(errDrained)
-		}
-	}
-	return n, err
 }

@@ -59,18 +59,26 @@ func (t *timing) firstMS() int64 {
 	return max(1, time.Duration(t.first.Load()).Milliseconds())
 }
 
-// meter reads a response's body, counts its bytes and notes when the first arrived.
+// meter reads a response's body, counts its bytes, and notes when the first arrived. It cancels the
+// call when too much was read of it without a client.
 type meter struct {
 	io.ReadCloser
-	t   *timing
-	now func() time.Time
+	x       *exchange
+	drained int64
 }
+
+func (x *exchange) newMeter(body io.ReadCloser) io.ReadCloser { return &meter{ReadCloser: body, x: x} }
 
 // Read implements io.Reader.
 func (m *meter) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
-	if n > 0 && m.t.bytes.Add(int64(n)) == int64(n) {
-		m.t.first.Store(max(1, int64(m.now().Sub(m.t.arrived))))
+	if n > 0 && m.x.bytes.Add(int64(n)) == int64(n) {
+		m.x.first.Store(max(1, int64(m.x.cfg.Now().Sub(m.x.arrived))))
+	}
+	if m.x.answer.isDrained() {
+		if m.drained += int64(n); m.drained > m.x.cfg.Drain.Bytes {
+			m.x.cancel(errDrained)
+		}
 	}
 	return n, err
 }

@@ -176,7 +176,7 @@ func (x *exchange) run(p *prompt) error {
 	if err != nil {
 		return x.fail(err)
 	}
-	if a.isStream() {
+	if a.events != nil {
 		return x.relayStream(a)
 	}
 	return x.relayWhole(a)

@@ -22,7 +22,7 @@ type Writer struct {
 
 	in, out bool // a stream comes in, a stream goes out
 	whole   []byte
-	sse     llmadapter.SSE
+	stream  llmadapter.Events
 	events  []byte // not written yet
 	number  int
 }
@@ -70,7 +70,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 		w.whole = append(w.whole, b...)
 		return len(b), nil
 	}
-	w.sse.Feed(b, func(data []byte, _ int) { w.answer.read(data) })
+	w.read(w.stream.Feed(b))
 	if !w.out {
 		return len(b), nil
 	}
@@ -78,6 +78,15 @@ func (w *Writer) Write(b []byte) (int, error) {
 		w.events = append(w.events, ":\n\n"...) // a comment shows that the connection is alive
 	}
 	return len(b), w.send()
+}
+
+// read reads events of the chat completion.
+func (w *Writer) read(events []llmadapter.Event) {
+	for _, e := range events {
+		if e.Data != nil {
+			w.answer.read(e.Data)
+		}
+	}
 }
 
 // add adds an event of the response.
@@ -112,7 +121,7 @@ func (w *Writer) Finish(broken bool) error {
 	}
 	switch {
 	case w.in:
-		w.sse.End(a.read) // a last event may have no blank line after it
+		w.read(w.stream.End()) // a last event may have no blank line after it
 	case w.out: // the upstream does not stream
 		w.open()
 		a.readWhole(w.whole)

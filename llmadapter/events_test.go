@@ -11,17 +11,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
 // events feeds pieces and returns the events.
 func events(pieces ...string) []string {
-	var p llmadapter.SSE
+	var p llmadapter.Events
 	var out []string
-	for _, s := range pieces {
-		p.Feed([]byte(s), func(data []byte, _ int) { out = append(out, string(data)) })
+	add := func(list []llmadapter.Event) {
+		for _, e := range list {
+			if e.Data != nil {
+				out = append(out, string(e.Data))
+			}
+		}
 	}
-	p.End(func(data []byte) { out = append(out, string(data)) })
+	for _, s := range pieces {
+		add(p.Feed([]byte(s)))
+	}
+	add(p.End())
 	return out
 }
 
@@ -46,7 +54,7 @@ func streams() map[string][]string {
 }
 
 // Split anywhere, the events are the same.
-func TestSSESplitAnywhere(t *testing.T) {
+func TestEventsSplitAnywhere(t *testing.T) {
 	t.Parallel()
 	for in, want := range streams() {
 		if diff := cmp.Diff(want, events(in)); diff != "" {
@@ -62,32 +70,74 @@ func TestSSESplitAnywhere(t *testing.T) {
 	}
 }
 
-// A place where nothing is cut is one where no data is pending.
-func TestSSEWhole(t *testing.T) {
+// TestEventsRaw checks what is passed on at once: whole events, and comments between them.
+func TestEventsRaw(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]int{
-		"data: a\n\n": 9, "data: a\n": 0, "data: a\n\nda": 9, ": c\n": 4, ": c": 0, "event: x\n": 9, "event: x\ndata: a\n": 9, "data: a\r\rx": 9,
+	for in, want := range map[string]string{
+		"data: a\n\n": "data: a\n\n", "data: a\n": "", "data: a\n\nda": "data: a\n\n", ": c\n": ": c\n", ": c": "", "event: x\n": "",
+		"event: x\ndata: a\n": "", "data: a\r\rx": "data: a\r\r", ": c\n\ndata: a\n": ": c\n\n",
 	} {
-		var p llmadapter.SSE
-		if got := p.Feed([]byte(in), func([]byte, int) {}); got != want {
-			t.Errorf("%q: %d, want %d", in, got, want)
+		var p llmadapter.Events
+		got := ""
+		for _, e := range p.Feed([]byte(in)) {
+			got += string(e.Raw)
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 }
 
-// The beginning of an event that is too large is read, and the next one is read whole again.
-func TestSSETooLarge(t *testing.T) {
+// TestEventsPeek checks that what is read ahead is returned again, and stays as it was.
+func TestEventsPeek(t *testing.T) {
 	t.Parallel()
-	big := "data: " + strings.Repeat("x", llmadapter.MaxEvent+1)
-	for name, in := range map[string][]string{
-		"one line":   {big, "\nid: 1\n\ndata: a\n\n"},
-		"many lines": {"data: " + strings.Repeat("x", llmadapter.MaxEvent/2) + "\n", "data: " + strings.Repeat("x", llmadapter.MaxEvent/2) + "\n", "data: c\n\n", "data: a\n\n"},
-		"in a piece": {big + "\n\ndata: a\n\n"},
-	} {
-		got := events(in...)
-		if len(got) != 2 || got[1] != "a" || len(got[0]) != llmadapter.MaxEvent || strings.Trim(got[0], "x\n") != "" {
-			t.Errorf("%s: %d events", name, len(got))
+	for _, size := range []int{1, 7, 1 << 10} {
+		in := strings.Repeat("data: "+strings.Repeat("x", 700)+"\n\n", 40) + "data: end"
+		p := llmadapter.NewEvents(&pieces{strings.NewReader(in), size})
+		for n := 0; n < 20; {
+			list, err := p.Peek()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = len(list)
 		}
+		got := ""
+		for err := error(nil); err == nil; {
+			var list []llmadapter.Event
+			list, err = p.Next()
+			for _, e := range list {
+				got += string(e.Raw)
+			}
+		}
+		if got != in {
+			t.Errorf("by %d bytes: got %d of %d bytes", size, len(got), len(in))
+		}
+	}
+}
+
+// endless is an event without end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 'x'
+	}
+	return len(b), nil
+}
+
+// TestEventsTooLarge checks that an event without end ends the stream.
+func TestEventsTooLarge(t *testing.T) {
+	t.Parallel()
+	p := llmadapter.NewEvents(io.MultiReader(strings.NewReader("data: a\n\ndata: "), endless{}))
+	n := 0
+	var err error
+	for err == nil {
+		var list []llmadapter.Event
+		list, err = p.Next()
+		n += len(list)
+	}
+	if n != 1 || !fault.Is(err, fault.Upstream) {
+		t.Errorf("%d events, %v", n, err)
 	}
 }
 
@@ -119,6 +169,9 @@ const (
 	done = "data: [DONE]\n\n"
 )
 
+// run relays a stream.
+func run(r *llmadapter.Relay, src io.Reader) error { return r.Run(llmadapter.NewEvents(src)) }
+
 // The relay writes what it reads, however that is split. It writes an event when it is complete,
 // and [DONE] when the answer is stored.
 func TestRelay(t *testing.T) {
@@ -129,7 +182,7 @@ func TestRelay(t *testing.T) {
 		stored := ""
 		r := llmadapter.Relay{Out: o, Now: time.Now}
 		r.Ending = func() error { stored = o.String(); return nil }
-		err := r.Run(io.MultiReader(strings.NewReader(in[:i]), strings.NewReader(in[i:])))
+		err := run(&r, io.MultiReader(strings.NewReader(in[:i]), strings.NewReader(in[i:])))
 		if err != nil || o.String() != in {
 			t.Fatalf("split at %d: %v %q", i, err, o.String())
 		}
@@ -153,7 +206,7 @@ func TestRelayWriteFails(t *testing.T) {
 	t.Parallel()
 	o := &out{fail: 2}
 	r := llmadapter.Relay{Out: o, Now: time.Now}
-	err := r.Run(io.MultiReader(strings.NewReader(one), strings.NewReader(two+done)))
+	err := run(&r, io.MultiReader(strings.NewReader(one), strings.NewReader(two+done)))
 	if _, ok := errors.AsType[*llmadapter.WriteError](err); !ok {
 		t.Fatalf("%v", err)
 	}
@@ -188,7 +241,7 @@ func TestRelayMute(t *testing.T) {
 		}
 	}}
 	r.Out = o
-	if err := r.Run(io.MultiReader(strings.NewReader(one), strings.NewReader(two+done))); err != nil {
+	if err := run(&r, io.MultiReader(strings.NewReader(one), strings.NewReader(two+done))); err != nil {
 		t.Fatal(err)
 	}
 	<-noted
@@ -204,25 +257,25 @@ func TestRelayReadFails(t *testing.T) {
 	t.Parallel()
 	o := &out{}
 	r := llmadapter.Relay{Out: o, Now: time.Now, Ending: func() error { t.Error("stored as complete"); return nil }}
-	err := r.Run(io.MultiReader(strings.NewReader(one+"data: {\"cho"), iotest.ErrReader(io.ErrUnexpectedEOF)))
-	if !errors.Is(err, io.ErrUnexpectedEOF) || o.String() != one || r.Torn() || r.Record.Complete() {
+	err := run(&r, io.MultiReader(strings.NewReader(one+"data: {\"cho"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	if !errors.Is(err, io.ErrUnexpectedEOF) || o.String() != one || r.Record.Complete() {
 		t.Errorf("%v %q", err, o.String())
 	}
 }
 
-// An event larger than what is held back goes on in pieces, and is torn if it ends there.
+// A large event is passed on once it is whole.
 func TestRelayHugeEvent(t *testing.T) {
 	t.Parallel()
 	huge := "data: {\"choices\":[{\"delta\":{\"content\":\"" + strings.Repeat("a", 300<<10) + "\"}}]}"
 	o := &out{}
 	r := llmadapter.Relay{Out: o, Now: time.Now}
-	err := r.Run(io.MultiReader(strings.NewReader(huge), iotest.ErrReader(io.ErrUnexpectedEOF)))
-	if err == nil || !r.Torn() || len(o.String()) < 200<<10 || r.Record.Generated() != "" {
-		t.Errorf("%v, torn %v, %d bytes", err, r.Torn(), len(o.String()))
+	err := run(&r, io.MultiReader(strings.NewReader(huge), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	if err == nil || o.String() != "" || r.Record.Generated() != "" {
+		t.Errorf("%v, %d bytes", err, len(o.String()))
 	}
 	o = &out{}
 	r = llmadapter.Relay{Out: o, Now: time.Now}
-	if err := r.Run(strings.NewReader(huge + "\n\n" + done)); err != nil || o.String() != huge+"\n\n"+done || len(r.Record.Sent()) != 300<<10 {
+	if err := run(&r, strings.NewReader(huge+"\n\n"+done)); err != nil || o.String() != huge+"\n\n"+done || len(r.Record.Sent()) != 300<<10 {
 		t.Errorf("%v, %d bytes, sent %d", err, len(o.String()), len(r.Record.Sent()))
 	}
 }
@@ -233,9 +286,9 @@ func TestRelayTruncated(t *testing.T) {
 	for i := range len(two) {
 		o := &out{}
 		r := llmadapter.Relay{Out: o, Now: time.Now, Ending: func() error { return nil }}
-		err := r.Run(strings.NewReader(one + two[:i]))
+		err := run(&r, strings.NewReader(one+two[:i]))
 		ended := i >= len(two)-2 // but for its blank line the event is whole
-		if errors.Is(err, llmadapter.ErrTruncated) == ended || r.Record.Complete() != ended || !ended && o.String() != one || r.Torn() {
+		if errors.Is(err, llmadapter.ErrTruncated) == ended || r.Record.Complete() != ended || !ended && o.String() != one {
 			t.Fatalf("cut at %d: %v %q %+v", i, err, o.String(), &r.Record)
 		}
 	}
@@ -255,13 +308,13 @@ func FuzzRelay(f *testing.F) {
 			src = &pieces{src, n}
 		}
 		// What a truncated stream ends with is not passed on.
-		err := r.Run(src)
+		err := run(&r, src)
 		if cut := errors.Is(err, llmadapter.ErrTruncated); err != nil && !cut || cut && !strings.HasPrefix(string(in), o.String()) || !cut && o.String() != string(in) {
 			t.Fatalf("%v %q, want %q", err, o.String(), in)
 		}
 		var whole llmadapter.Relay
 		whole.Now = time.Now
-		if again := whole.Run(strings.NewReader(string(in))); !errors.Is(again, err) || whole.Record.Generated() != r.Record.Generated() {
+		if again := run(&whole, strings.NewReader(string(in))); !errors.Is(again, err) || whole.Record.Generated() != r.Record.Generated() {
 			t.Fatalf("%v: in one piece %q, in many %q", again, whole.Record.Generated(), r.Record.Generated())
 		}
 	})
