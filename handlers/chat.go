@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -74,8 +75,11 @@ func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadap
 	}
 	infoOf(r).agent = id
 	call := &turn.Call{
-		Project: projectOf(r), AgentID: id, Request: req, Key: key, User: user, After: after,
-		Resends: func() bool { return a.platforms.Resends(r.Header.Get, member) },
+		Project: projectOf(r), AgentID: id,
+		Call: prompt.Call{
+			Request: req, Key: key, User: user, After: after,
+			Resends: func() bool { return a.platforms.Resends(r.Header.Get, member) },
+		},
 	}
 	infoOf(r).leaveTurn() // the answer may take long
 	err = a.turns.Serve(w, r, call)

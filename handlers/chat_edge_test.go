@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -439,7 +440,7 @@ func TestChatManyStreams(t *testing.T) {
 	for i := range agents {
 		agents[i] = p.join(func(l *memory.LLMSettings) {
 			script(map[string]any{"chunks": []string{"One ", "two ", "three."}, "delay_first": "100ms", "delay_chunk": "20ms"})(l)
-			l.OnQuestion = turn.OnQuestionKeep
+			l.OnQuestion = prompt.OnQuestionKeep
 		})
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/secret"
-	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -72,11 +72,11 @@ func TestChatModeHeader(t *testing.T) {
 	p := newProxy(t, nil)
 	agent := p.join(nil)
 	p.read(p.post(t.Context(), agent, say("one", "")))
-	p.read(p.post(t.Context(), agent, `{"messages":[{"role":"user","content":"one"},{"role":"assistant","content":"You said: one"},{"role":"user","content":"two"}]}`, turn.ModeHeader, "inject"))
+	p.read(p.post(t.Context(), agent, `{"messages":[{"role":"user","content":"one"},{"role":"assistant","content":"You said: one"},{"role":"user","content":"two"}]}`, prompt.ModeHeader, "inject"))
 	if got := len(p.ledger(agent)); got != 6 {
 		t.Errorf("inject stored %d messages, want all: 6", got)
 	}
-	if res := p.post(t.Context(), agent, say("x", ""), turn.ModeHeader, "both"); res.StatusCode != 400 {
+	if res := p.post(t.Context(), agent, say("x", ""), prompt.ModeHeader, "both"); res.StatusCode != 400 {
 		t.Errorf("%s", res.Status)
 	}
 }

@@ -217,8 +217,8 @@ func (e *Events) end() {
 	}
 }
 
-// lineEnd returns the end of the line in which i stands and the start of the next, or -1 if the line
-// is not complete.
+// lineEnd returns the end of the line in which i stands and the start of the next, or -1 if it is
+// not complete.
 func lineEnd(b []byte, i int) (end, next int) {
 	rest := b[i:]
 	n := bytes.IndexByte(rest, '\n')

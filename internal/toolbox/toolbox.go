@@ -39,8 +39,9 @@ type Box struct {
 	rounds int
 }
 
-// Offer adds the tools of the memory to the body of a request to an upstream: see Body. It returns nil if the request
-// leaves no room for them: it forbids or demands a certain tool, or asks for several answers.
+// Offer adds the tools of the memory to the body of a request to an upstream: see Body. It returns
+// nil if the request leaves no room for them: it forbids or demands a certain tool, or asks for
+// several answers.
 func Offer(body []byte, to *llmadapter.Recipient, run Run) *Box {
 	choice := gjson.GetBytes(body, "tool_choice")
 	if choice.Exists() && choice.String() != "auto" && choice.Type != gjson.Null || gjson.GetBytes(body, "n").Int() > 1 || gjson.GetBytes(body, "functions").Exists() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/toolbox"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -39,7 +40,7 @@ type attempt struct {
 // asker asks the upstreams of a turn.
 type asker struct {
 	*exchange
-	prompt  *prompt
+	prompt  *prompt.Prompt
 	targets []target
 	began   time.Time
 }
@@ -47,7 +48,7 @@ type asker struct {
 // ask asks the call's upstreams in their order until one begins to answer. If all fail, it asks
 // those again that may recover. Once a response has begun there is no way back: a client may have
 // heard a part of it, which no other upstream can continue.
-func (x *exchange) ask(p *prompt) (*attempt, error) {
+func (x *exchange) ask(p *prompt.Prompt) (*attempt, error) {
 	q := &asker{exchange: x, prompt: p, targets: x.targets(), began: x.cfg.Now()}
 	for round := 0; ; round++ {
 		var last error
@@ -57,7 +58,7 @@ func (x *exchange) ask(p *prompt) (*attempt, error) {
 				a, trouble, err = q.try(t, ticket)
 			}
 			if err == nil {
-				p.release()
+				p.Release()
 				return a, nil
 			}
 			if x.answer.isDrained() || !trouble.FallsOver() {
@@ -78,12 +79,12 @@ func (x *exchange) ask(p *prompt) (*attempt, error) {
 // since it complained of the order. Its later calls begin with that order.
 func (q *asker) reshapes(t *target, err error) bool {
 	up, ok := errors.AsType[*llmadapter.UpstreamError](err)
-	if !ok || t.shape == llmadapter.ShapeAlternate || !up.ComplainsOfOrder() || context.Cause(q.ctx) != nil {
+	if !ok || t.to.Shape == llmadapter.ShapeAlternate || !up.ComplainsOfOrder() || context.Cause(q.ctx) != nil {
 		return false
 	}
-	t.shape = llmadapter.ShapeAlternate
+	t.to.Shape = llmadapter.ShapeAlternate
 	q.shapes.learn(q.turn.Agent.Project, t)
-	q.cfg.Log.Warn().Str("agent", q.turn.Agent.ID).Str("upstream", t.name).Str("shape", t.shape).
+	q.cfg.Log.Warn().Str("agent", q.turn.Agent.ID).Str("upstream", t.name).Str("shape", t.to.Shape).
 		Msg("an upstream refused the order of the messages; it is asked again with user and assistant in turn")
 	return true
 }
@@ -179,9 +180,9 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 // prepare returns the request of an attempt and starts its clocks.
 func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 	t := a.target
-	body := q.prompt.body(t)
-	if q.prompt.tools != nil {
-		if a.tools = toolbox.Offer(body, &t.to, q.prompt.tools); a.tools != nil {
+	body := q.prompt.Body(&t.to)
+	if tools := q.prompt.Tools(); tools != nil {
+		if a.tools = toolbox.Offer(body, &t.to.Recipient, tools); a.tools != nil {
 			body = a.tools.Body()
 		}
 	}
@@ -196,7 +197,7 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 	}
 	call := &llmadapter.Call{
 		URL: t.url, APIKey: t.key, Azure: t.azure, Headers: secret.RevealMap(t.headers),
-		Body: body, Stream: q.prompt.stream, Connect: limits.Connect, Hidden: q.prompt.secrets(),
+		Body: body, Stream: q.prompt.Stream(), Connect: limits.Connect, Hidden: q.prompt.Secrets(),
 	}
 	a.call = call
 	if q.client != nil {

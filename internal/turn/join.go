@@ -3,12 +3,12 @@ package turn
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"net/http"
-	"strconv"
 	"sync"
 
+	"github.com/heardlog/heardlog/internal/prompt"
+	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 )
@@ -63,8 +63,10 @@ var errJoined = errors.New("the answer is being made for an identical request")
 
 // beginOrJoin begins a turn for the call, or, if an identical request is being answered and the
 // agent wants that, serves the call with that answer to its end.
-func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call, p *plan) (joined bool, err error) {
-	err = x.begin(c.Project, c.AgentID, p, x.decideOrJoin(p))
+func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call, p *prompt.Plan) (joined bool, err error) {
+	r := p.Begin()
+	r.Plan = x.decide(p, c.Request)
+	err = x.begin(c.Project, c.AgentID, r)
 	switch {
 	case err == nil:
 		return false, nil
@@ -81,17 +83,26 @@ func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call
 	return true, f.run()
 }
 
-// decideOrJoin returns the plan's decision, which fails with errJoined if the request joins
-// another. Both happen within one decision about the turn, so that of two requests that arrive
-// together one finds the other.
-func (x *exchange) decideOrJoin(p *plan) decision {
+// decide returns the plan's decision. It fails for an agent that has no LLM for the request, and
+// with errJoined if the request joins another. Both happen within one decision about the turn, so
+// that of two requests that arrive together one finds the other.
+func (x *exchange) decide(p *prompt.Plan, req *llmadapter.Request) func(memory.Head, []memory.Message) (agents.Plan, error) {
 	key := joinKey{}
 	return func(head memory.Head, recent []memory.Message) (agents.Plan, error) {
-		joins := cmp.Or(head.Agent.Settings.LLM.Duplicates, x.cfg.Defaults.Duplicates) == DuplicatesJoin
-		if joins && key == (joinKey{}) { // once, before fillers are taken out of the list
-			key = joinKey{head.Agent.Project, head.Agent.ID, p.digest()}
+		llm := &head.Agent.Settings.LLM
+		if err := x.checkLLM(*llm); err != nil {
+			return agents.Plan{}, err
 		}
-		out, err := p.decide(head, recent)
+		if x.settings(*llm).Vendor != memory.VendorCustom {
+			if err := req.CheckParts(); err != nil {
+				return agents.Plan{}, err
+			}
+		}
+		joins := cmp.Or(llm.Duplicates, x.cfg.Defaults.Duplicates) == DuplicatesJoin
+		if joins && key == (joinKey{}) { // once, before fillers are taken out of the list
+			key = joinKey{head.Agent.Project, head.Agent.ID, p.Digest()}
+		}
+		out, err := p.Decide(head, recent)
 		if err != nil || !joins {
 			return out, err
 		}
@@ -103,16 +114,6 @@ func (x *exchange) decideOrJoin(p *plan) decision {
 		}
 		return out, nil
 	}
-}
-
-// digest returns a hash of what makes requests identical.
-func (p *plan) digest() [sha256.Size]byte {
-	d := p.req.Digest()
-	b := d[:]
-	for _, s := range []string{p.header, p.key, string(p.projection), strconv.FormatInt(p.after, 10)} {
-		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
-	}
-	return sha256.Sum256(b)
 }
 
 // join returns the answer that x joins. It returns nil if x has to make its own, which others may

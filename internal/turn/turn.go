@@ -4,12 +4,17 @@
 //
 // A turn goes through steps, each of which hands its result to the next:
 //
-//	plan     what a request adds to the memory: plan.go, and join.go for identical requests
+//	plan     what a request adds to the memory: package prompt, and join.go for identical requests
 //	begin    the memory stores it and opens the turn
-//	prompt   the messages and the request body for the LLM: prompt.go and prompt_*.go
+//	prompt   the messages and the request body for the LLM: package prompt
 //	ask      upstreams are asked until one answers; the result is an attempt: attempt.go
-//	relay    the response is passed on and read on the side: relay.go
+//	relay    the response's events are recorded and passed on: relay.go
 //	settle   the memory stores the answer: settle.go
+//
+// A stream is divided into events once. They go through stages in this order: the tools of the
+// memory (package toolbox), the recorder (llmadapter.Relay), the filler and the client (client.go),
+// identical requests that joined (join.go), and, for a client of the Responses API, its writer
+// (llmadapter/responses).
 //
 // A turn that began is settled exactly once, whatever happens: before the client learns that the
 // answer is complete, or as soon as the client goes away.
@@ -21,7 +26,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -34,21 +39,14 @@ const (
 	SeqHeader   = "X-Heardlog-Seq"
 )
 
+// RecallHeader describes what of earlier calls was put in front of the caller's words: how many
+// turns, their tokens, how long it took and how much of the words they cover.
+const RecallHeader = "X-Heardlog-Recall"
+
 // Call is a client's chat completions call.
 type Call struct {
 	Project, AgentID string
-	Request          *llmadapter.Request
-	// Key is the client's Idempotency-Key and becomes the ID of its user message. It has at most
-	// memory.MaxMessageID characters.
-	Key string
-	// User is the caller, for an agent that has no user in its scope yet; "" if unknown.
-	User string
-	// After is the Seq of the answer that the call continues: the call then brings only what is
-	// new, unless ModeHeader says otherwise. 0 names none.
-	After int64
-	// Resends reports whether the client is known to send its whole history with each call. It is
-	// called only if neither a setting nor the list itself decides that. It may be nil.
-	Resends func() bool
+	prompt.Call
 }
 
 // exchange is one turn in progress.
@@ -84,7 +82,10 @@ func (r *Runner) newExchange(ctx context.Context) *exchange {
 // Serve clears c.Request and c.Resends once the turn has begun, which frees their memory while the
 // answer is made.
 func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err error) {
-	p, err := r.newPlan(req, c)
+	if r.cfg.Client.Looped(req.Header) {
+		return fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
+	}
+	p, err := prompt.NewPlan(prompt.Rules{Redactor: r.cfg.Redactor, OnQuestion: r.cfg.Defaults.OnQuestion}, req.Header, &c.Call)
 	if err != nil {
 		return err
 	}
@@ -102,15 +103,14 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 		x.trace.end(x, err)
 		return err
 	}
-	if p.ghost || x.turn.Took > 0 {
+	if p.Ghost() || x.turn.Took > 0 {
 		r.metrics.ghosts.Inc()
 	}
 	x.client = x.newClient(w, req, c.Request)
 	if !x.turn.Unsolicited {
 		x.answer.toVoice = wordsToVoice(c.Request)
 	}
-	prompt := x.newPrompt(p)
-	x.remember(prompt)
+	ask := x.newPrompt(p)
 	c.Request, c.Resends = nil, nil
 	x.startFiller()
 
@@ -122,7 +122,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 		x.finishDrain()
 		x.trace.end(x, nil)
 	}()
-	if err = x.run(prompt); err != nil && !x.client.begun {
+	if err = x.run(ask); err != nil && !x.client.begun {
 		x.timing.set(w.Header()) // the handler answers
 	}
 	return err
@@ -131,20 +131,13 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 // beginTimeout limits how long a turn may take to begin. The client may be gone by then.
 const beginTimeout = 30 * time.Second
 
-// begin stores the call's messages and opens its turn; see Turns.Durable. p is the client's
-// plan, or nil, and decide says what to store. The client's leaving does not stop it: what was said
-// was said.
-func (x *exchange) begin(project, agentID string, p *plan, decide decision) error {
+// begin stores what a request adds to the memory and opens its turn; see Turns.Durable. The
+// client's leaving does not stop it: what was said was said.
+func (x *exchange) begin(project, agentID string, r agents.TurnRequest) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
-	r := agents.TurnRequest{
-		Plan: decide, ArrivedMS: x.arrived.UnixMilli(),
-		Cut: func(cause error) { x.cancel(cause) }, Generated: x.answer.generated,
-	}
-	if p != nil {
-		// The ledger has more messages than the list, such as replaced answers and tool results.
-		r.Projection, r.Depth, r.Policy, r.User = p.projection, 2*len(p.req.Messages)+16, p.policy, p.user
-	}
+	r.ArrivedMS, r.Generated = x.arrived.UnixMilli(), x.answer.generated
+	r.Cut = func(cause error) { x.cancel(cause) }
 	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)
 	if err != nil {
 		return err
@@ -156,8 +149,28 @@ func (x *exchange) begin(project, agentID string, p *plan, decide decision) erro
 	return nil
 }
 
+// newPrompt returns the prompt of the turn, with what the memory finds for it. p is nil without a
+// client.
+func (x *exchange) newPrompt(p *prompt.Plan) *prompt.Prompt {
+	out := prompt.New(x.turn, &x.llm, p, x.hide, x.arrived.UnixMilli())
+	if x.aside {
+		return out
+	}
+	recalled, ids, ok := out.Remember(x.ctx, x.cfg.Remember, func(tool string) { x.metrics.tools.WithLabelValues(tool).Inc() })
+	x.answer.recalled = ids
+	if !ok {
+		return out
+	}
+	x.metrics.recall.Observe(recalled.Took.Seconds())
+	x.metrics.recalled.WithLabelValues(recalled.Strength).Inc()
+	if x.client != nil {
+		x.client.w.Header().Set(RecallHeader, recalled.Header())
+	}
+	return out
+}
+
 // run asks the upstreams and passes on the answer.
-func (x *exchange) run(p *prompt) error {
+func (x *exchange) run(p *prompt.Prompt) error {
 	defer x.client.endFiller()
 	a, err := x.ask(p)
 	if err == nil {
@@ -191,9 +204,9 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 	}
 	x := r.newExchange(context.WithoutCancel(ctx))
 	x.trace = r.startTrace("invoke_agent", nil, project, agentID, x.arrived)
-	err := x.begin(project, agentID, nil, func(head memory.Head, _ []memory.Message) (agents.Plan, error) {
+	err := x.begin(project, agentID, agents.TurnRequest{Plan: func(head memory.Head, _ []memory.Message) (agents.Plan, error) {
 		return agents.Plan{Append: []memory.Message{m}}, r.checkLLM(head.Agent.Settings.LLM)
-	})
+	}})
 	if err == nil {
 		if err = r.cfg.Turns.Durable(x.turn); err != nil {
 			_ = x.settle(err, nil, "")
@@ -211,9 +224,7 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 		defer x.cancel(nil)
 		defer x.trace.end(x, nil)
 		defer stop()
-		p := x.newPrompt(nil)
-		x.remember(p)
-		if err := x.run(p); err != nil && !wasCut(err) {
+		if err := x.run(x.newPrompt(nil)); err != nil && !wasCut(err) {
 			r.cfg.Log.Warn().Err(err).Str("agent", agentID).Int64("turn_id", x.turn.TurnID).Msg("a turn without a client failed")
 		}
 	}()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -72,7 +73,7 @@ func (b *bench) serve(t *testing.T, ctx context.Context, w http.ResponseWriter, 
 		t.Fatal(err)
 	}
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", http.NoBody)
-	return b.run.Serve(w, req, &turn.Call{Project: "p", AgentID: b.agent.ID, Request: in})
+	return b.run.Serve(w, req, &turn.Call{Project: "p", AgentID: b.agent.ID, Call: prompt.Call{Request: in}})
 }
 
 // answer returns the newest message of the ledger, which must be an answer.

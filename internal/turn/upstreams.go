@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/heardlog/heardlog/internal/breaker"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -43,12 +44,9 @@ type target struct {
 	name, label string // label is the name in metrics
 	url         string // of its chat completions
 	azure       bool
-	to          llmadapter.Recipient
-	shape       string // llm.shape
-	cache       string // llm.cache
+	to          prompt.Recipient
 	key         string
 	headers     map[string]secret.String
-	model       string // in place of any other; "" = none
 	breaker     *breaker.Breaker
 
 	tried bool          // in this round
@@ -83,8 +81,8 @@ func (x *exchange) targets() []target {
 	for i := range out {
 		t := &out[i]
 		t.to.Fallback, t.to.Members = i > 0, x.llm.Members
-		t.to.Thoughts, t.shape = cmp.Or(t.to.Thoughts, x.llm.Thoughts), cmp.Or(t.shape, x.llm.Shape)
-		t.shape = x.shapes.get(x.turn.Agent.Project, t)
+		t.to.Thoughts, t.to.Shape = cmp.Or(t.to.Thoughts, x.llm.Thoughts), cmp.Or(t.to.Shape, x.llm.Shape)
+		t.to.Shape = x.shapes.get(x.turn.Agent.Project, t)
 		if x.llm.Members == nil {
 			t.to.Members = llmadapter.PassedMembers()
 		}
@@ -109,7 +107,7 @@ func newTarget(u *memory.Upstream, label string, exact bool) target {
 	azure := llmadapter.IsAzure(u.URL, u.Vendor)
 	t := target{
 		name: u.Name, label: label, url: llmadapter.ChatURL(u.URL, azure, exact), azure: azure,
-		key: u.APIKey.Reveal(), headers: u.Headers, model: u.Model, shape: u.Shape, cache: u.Cache,
+		key: u.APIKey.Reveal(), headers: u.Headers, to: prompt.Recipient{Model: u.Model, Shape: u.Shape, Cache: u.Cache},
 	}
 	t.to.Custom, t.to.Thoughts, t.to.Origin = u.Vendor == memory.VendorCustom, u.Thoughts, originOf(t.url, u.Model)
 	return t
@@ -200,12 +198,12 @@ func (s *shapes) learn(project string, t *target) {
 	if len(s.of) >= maxBreakers {
 		clear(s.of) // they are learned again
 	}
-	s.of[breakerKey{project, t.to.Origin}] = t.shape
+	s.of[breakerKey{project, t.to.Origin}] = t.to.Shape
 }
 
 // get returns the shape that an upstream turned out to want, or else that of its settings.
 func (s *shapes) get(project string, t *target) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return cmp.Or(s.of[breakerKey{project, t.to.Origin}], t.shape)
+	return cmp.Or(s.of[breakerKey{project, t.to.Origin}], t.to.Shape)
 }

@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"maps"
@@ -41,7 +41,7 @@ func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 
 // applyWindow cuts a platform's own list to the turn's policy. Nothing is added from the ledger:
 // the list is what the platform remembers.
-func (p *prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
+func (p *Prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
 	w := p.turn.Window
 	if w == nil {
 		return list

@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"slices"
@@ -17,7 +17,7 @@ const maxFillerWork = 4 << 20
 // removeFillers removes our fillers from a platform's list, which has them in front of the answer,
 // or alone if the caller cut in. What is left are the model's words: they are compared with the
 // ledger, and the model is shown them. A list without fillers is not changed.
-func (p *plan) removeFillers(recent []memory.Message) {
+func (p *Plan) removeFillers(recent []memory.Message) {
 	last, work := len(p.req.Messages), 0
 	for _, m := range slices.Backward(recent) {
 		if m.Filler() == "" || m.State == memory.Superseded {
@@ -40,7 +40,7 @@ func (p *plan) removeFillers(recent []memory.Message) {
 }
 
 // setText replaces the text of message i of the list. If nothing is left of it, it is removed.
-func (p *plan) setText(i int, rest string) {
+func (p *Plan) setText(i int, rest string) {
 	in := &p.req.Messages[i]
 	switch {
 	case rest != "":

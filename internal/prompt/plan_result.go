@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"slices"
@@ -22,7 +22,7 @@ func isPending(result string) bool {
 
 // lateResults adds to the plan the results in a re-sent list of tools that were still running in
 // the ledger.
-func (p *plan) lateResults(recent []memory.Message, out *agents.Plan) error {
+func (p *Plan) lateResults(recent []memory.Message, out *agents.Plan) error {
 	for i := range p.req.Messages {
 		k := p.rec.Pair[i]
 		if k < 0 || p.req.Messages[i].ToolCallID == "" {
@@ -38,7 +38,7 @@ func (p *plan) lateResults(recent []memory.Message, out *agents.Plan) error {
 
 // injectResults is lateResults for a list of what is new. It returns those of the messages which
 // that replaces nothing for.
-func (p *plan) injectResults(which []int, recent []memory.Message, out *agents.Plan) ([]int, error) {
+func (p *Plan) injectResults(which []int, recent []memory.Message, out *agents.Plan) ([]int, error) {
 	var err error
 	return slices.DeleteFunc(which, func(i int) bool {
 		id := p.req.Messages[i].ToolCallID
@@ -59,7 +59,7 @@ func (p *plan) injectResults(which []int, recent []memory.Message, out *agents.P
 // withoutResent returns those of the messages which that the ledger does not have yet. The usual
 // loop of an SDK sends the model's tool calls back together with their results: the calls are those
 // of the ledger, and so are results that an earlier try has brought.
-func (p *plan) withoutResent(which []int, recent []memory.Message) []int {
+func (p *Plan) withoutResent(which []int, recent []memory.Message) []int {
 	asked := false // the caller has said something new before
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
 		in := &p.req.Messages[i]
@@ -89,7 +89,7 @@ func latest(recent []memory.Message, meant func(*memory.Message) bool) int {
 }
 
 // lateResult adds message i to the plan if it is the result of a tool that was still running in m.
-func (p *plan) lateResult(i int, m *memory.Message, out *agents.Plan) (bool, error) {
+func (p *Plan) lateResult(i int, m *memory.Message, out *agents.Plan) (bool, error) {
 	result := p.req.Messages[i].Text()
 	if m.Role != memory.Tool || !isPending(m.Content) || result == "" || isPending(result) {
 		return false, nil
@@ -101,7 +101,7 @@ func (p *plan) lateResult(i int, m *memory.Message, out *agents.Plan) (bool, err
 
 // placeBefore notes which new messages of the agent a re-sent list has right before an answer of
 // the model: a filler of the platform, which was heard before that answer although it comes later.
-func (p *plan) placeBefore(recent []memory.Message, out *agents.Plan) {
+func (p *Plan) placeBefore(recent []memory.Message, out *agents.Plan) {
 	for j, i := range p.rec.New {
 		in := &p.req.Messages[i]
 		if in.Role != "assistant" || in.ToolCalls != nil {
@@ -125,7 +125,7 @@ func (p *plan) placeBefore(recent []memory.Message, out *agents.Plan) {
 }
 
 // removeThoughts removes what a model thought from the platform's copies of its answers.
-func (p *plan) removeThoughts() {
+func (p *Plan) removeThoughts() {
 	for i := len(p.req.Messages) - 1; i >= 0; i-- {
 		in := &p.req.Messages[i]
 		if in.Role != "assistant" || in.IsParts() {

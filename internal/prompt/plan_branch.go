@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 // to it, or repeats a call. What came after that answer is taken back, the caller's words and their
 // answers, unless something confirms it: a tool has run, or a platform has reported what was heard.
 // The call then goes on from the last answer. Words that the call repeats stay as they are.
-func (p *plan) branch(recent []memory.Message, out *agents.Plan) {
+func (p *Plan) branch(recent []memory.Message, out *agents.Plan) {
 	if latest(recent, func(m *memory.Message) bool { return m.Seq == p.after && m.State == memory.Superseded }) >= 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 // messages returns incoming messages as the ledger stores them. The last user message gets the
 // call's key as its ID.
-func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
+func (p *Plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
 	var out []memory.Message
 	afterUser := false
 	reached := lastTurn // the latest turn that the messages before may have opened

@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"bytes"
@@ -14,49 +14,40 @@ import (
 	"github.com/heardlog/heardlog/memory/remember"
 )
 
-// RecallHeader describes what of earlier calls was put in front of the caller's words: how many
-// turns, their tokens, how long it took and how much of the words they cover.
-const RecallHeader = "X-Heardlog-Recall"
-
 // bytesPerToken is the assumed length of a token where a window has a limit of tokens.
 const bytesPerToken = 4
 
-// remember finds what the prompt is given of the caller and of earlier calls, if the agent wants
-// any.
-func (x *exchange) remember(p *prompt) {
-	t := x.turn
-	if x.cfg.Remember == nil || !t.Agent.Settings.Memory.Remember.Prompts() || t.Window != nil && !*t.Window.Policy.Enabled {
-		return
+// Remember finds what the prompt is given of the caller and of earlier calls, if the agent wants
+// any. It returns what was recalled, and the IDs of all that was found. called gets the name of each
+// tool of the memory that the model calls.
+func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called func(tool string)) (recalled remember.Block, ids []string, ok bool) {
+	t := p.turn
+	if from == nil || !t.Agent.Settings.Memory.Remember.Prompts() || t.Window != nil && !*t.Window.Policy.Enabled {
+		return recalled, nil, false
 	}
-	known := x.cfg.Remember.Introduce(x.ctx, &t.Agent)
-	p.known, x.answer.recalled = known.Text, known.IDs
+	known := from.Introduce(ctx, &t.Agent)
+	p.known = known.Text
 	asked := p.asked()
 	asked.Used = known.Tokens
 	if r := &t.Agent.Settings.Memory.Remember; r.Inject && r.Tools && t.Agent.Settings.Scope.UserID != "" {
 		now := remember.Turn{Agent: &t.Agent, ID: t.TurnID, Answer: t.AnswerSeq, Asked: !t.Unsolicited && asked.Words != "", Shown: asked.Shown}
 		p.tools = func(ctx context.Context, name string, arguments []byte) string {
-			x.metrics.tools.WithLabelValues(name).Inc()
-			result := x.cfg.Remember.Call(ctx, now, name, arguments)
+			called(name)
+			result := from.Call(ctx, now, name, arguments)
 			if p.hide.HidesFromUpstream() {
 				result = string(p.hide.JSON([]byte(result)))
 			}
 			return result
 		}
 	}
-	b, ok := x.cfg.Remember.Recall(x.ctx, &t.Agent, asked)
-	if !ok {
-		return
+	if recalled, ok = from.Recall(ctx, &t.Agent, asked); ok {
+		p.recalled = recalled.Text
 	}
-	x.metrics.recall.Observe(b.Took.Seconds())
-	x.metrics.recalled.WithLabelValues(b.Strength).Inc()
-	p.recalled, x.answer.recalled = b.Text, slices.Concat(known.IDs, b.IDs)
-	if x.client != nil {
-		x.client.w.Header().Set(RecallHeader, b.Header())
-	}
+	return recalled, slices.Concat(known.IDs, recalled.IDs), ok
 }
 
 // asked returns what is known of the prompt before it is made.
-func (p *prompt) asked() remember.Asked {
+func (p *Prompt) asked() remember.Asked {
 	t := p.turn
 	out := remember.Asked{Shown: remember.NewShown(t.Agent.ID, p.reconciles()), Room: -1}
 	size := 0
@@ -89,7 +80,7 @@ func (p *prompt) asked() remember.Asked {
 // withMemory puts what was known of the caller when the call began behind the system messages, and
 // what was recalled right before the newest user message. Nothing before that differs from the
 // prompt of the turn before, so that upstreams can reuse their prompt caches.
-func (p *prompt) withMemory(list []llmadapter.Message, custom bool) []llmadapter.Message {
+func (p *Prompt) withMemory(list []llmadapter.Message, custom bool) []llmadapter.Message {
 	if p.recalled != "" {
 		for i, m := range slices.Backward(list) {
 			if m.Role == string(memory.User) {
@@ -113,7 +104,7 @@ func (p *prompt) withMemory(list []llmadapter.Message, custom bool) []llmadapter
 }
 
 // block returns a block as a message before another.
-func (p *prompt) block(text string, next *llmadapter.Message, custom bool, turn, ms int64) llmadapter.Message {
+func (p *Prompt) block(text string, next *llmadapter.Message, custom bool, turn, ms int64) llmadapter.Message {
 	m := llmadapter.Message{Role: p.turn.Agent.Settings.Memory.Remember.Position, Text: text}
 	if m.Role == next.Role {
 		m.Name = next.Name // so that both become one message
@@ -129,7 +120,7 @@ const memorySource = "memory"
 
 // removeRecalled removes blocks that a platform sends back, and the messages that have nothing
 // else.
-func (p *plan) removeRecalled() {
+func (p *Plan) removeRecalled() {
 	for i := len(p.req.Messages) - 1; i >= 0; i-- {
 		in := &p.req.Messages[i]
 		if !bytes.Contains(in.Content, []byte("memory id=")) { // as each block does
@@ -181,5 +172,9 @@ func withoutBlocks(content []byte) []byte {
 	case len(out) == 0:
 		return nil
 	}
-	return marshal(out)
+	all, err := json.Marshal(out)
+	if err != nil { // never: they were JSON before
+		return content
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"time"
@@ -14,15 +14,15 @@ import (
 // agent's setting.
 const ProjectionHeader = "X-Heardlog-Projection"
 
-// prompt is what a turn asks of an LLM: the conversation as the model is shown it, and the request
+// Prompt is what a turn asks of an LLM: the conversation as the model is shown it, and the request
 // body around it.
-type prompt struct {
+type Prompt struct {
 	turn      *agents.Turn
 	llm       *memory.LLMSettings
-	plan      *plan // nil without a client
+	plan      *Plan // nil without a client
 	arrivedMS int64
 	stream    bool // a stream is asked for
-	// Blocks of the memory, "" for none; see exchange.remember.
+	// Blocks of the memory, "" for none; see Remember.
 	known, recalled string
 	// tools runs the tools of the memory; nil offers none.
 	tools toolbox.Run
@@ -30,50 +30,62 @@ type prompt struct {
 	told  []int64 // Seq of each message of the ledger in the last body, in order
 }
 
-// newPrompt returns the prompt of a turn that has begun; p is nil without a client.
-func (x *exchange) newPrompt(p *plan) *prompt {
-	return &prompt{
-		turn: x.turn, llm: &x.llm, plan: p, arrivedMS: x.arrived.UnixMilli(),
-		stream: p == nil || p.req.Stream, hide: x.hide,
-	}
+// New returns the prompt of a turn that has begun. p is nil without a client, hide what replaces
+// personal data, llm are the agent's settings with the server's defaults.
+func New(t *agents.Turn, llm *memory.LLMSettings, p *Plan, hide *redact.Redactor, arrivedMS int64) *Prompt {
+	return &Prompt{turn: t, llm: llm, plan: p, arrivedMS: arrivedMS, stream: p == nil || p.req.Stream, hide: hide}
 }
 
-// secrets returns the secrets in the body.
-func (p *prompt) secrets() []string {
+// Stream reports whether a stream is asked for.
+func (p *Prompt) Stream() bool { return p.stream }
+
+// Tools returns what runs the tools of the memory, or nil if none are offered.
+func (p *Prompt) Tools() toolbox.Run { return p.tools }
+
+// Secrets returns the secrets in the body.
+func (p *Prompt) Secrets() []string {
 	if p.plan == nil {
 		return llmadapter.BodySecrets(p.llm.Params, nil)
 	}
 	return llmadapter.BodySecrets(p.llm.Params, p.plan.req)
 }
 
-// release frees what bodies are made of. An answer may take minutes, and does not need its
+// Release frees what bodies are made of. An answer may take minutes, and does not need its
 // question.
-func (p *prompt) release() {
+func (p *Prompt) Release() {
 	p.plan = nil
 	p.turn.Release()
 }
 
-// body returns the request body for an upstream.
-func (p *prompt) body(t *target) []byte {
+// Recipient is an upstream that a prompt is for.
+type Recipient struct {
+	llmadapter.Recipient
+	Shape string // llm.shape
+	Cache string // llm.cache
+	Model string // in place of any other; "" = none
+}
+
+// Body returns the request body for an upstream.
+func (p *Prompt) Body(to *Recipient) []byte {
 	var req *llmadapter.Request
 	if p.plan != nil {
 		req = p.plan.req
 	}
-	list := p.hidden(p.withMemory(p.messages(t.to.Custom), t.to.Custom))
+	list := p.hidden(p.withMemory(p.messages(to.Custom), to.Custom))
 	p.noteTold(list)
 	a := llmadapter.Assembly{
 		Summary: p.summary(),
 		System:  p.llm.SystemMessages, Variables: p.llm.Variables, Request: req,
-		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: list, To: t.to,
-		Shape: t.shape, Cache: t.cache, CacheKey: p.turn.Agent.ID, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
-		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
+		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: list, To: to.Recipient,
+		Shape: to.Shape, Cache: to.Cache, CacheKey: p.turn.Agent.ID, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
+		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: to.Model, Stream: req == nil,
 	}
 	return a.Append(make([]byte, 0, a.Size()))
 }
 
 // summary returns the summary that the model is shown. A platform's own list still has what was
 // summarized, unless that has left the memory: then it is removed from the list too.
-func (p *prompt) summary() string {
+func (p *Prompt) summary() string {
 	if m := &p.turn.Agent.Settings.Memory; p.reconciles() && m.BaseSeq == 0 && m.SummaryUpTo == 0 {
 		return ""
 	}
@@ -81,7 +93,7 @@ func (p *prompt) summary() string {
 }
 
 // hidden returns the conversation without personal data, if the LLM is to see none.
-func (p *prompt) hidden(list []llmadapter.Message) []llmadapter.Message {
+func (p *Prompt) hidden(list []llmadapter.Message) []llmadapter.Message {
 	if !p.hide.HidesFromUpstream() {
 		return list
 	}
@@ -93,10 +105,10 @@ func (p *prompt) hidden(list []llmadapter.Message) []llmadapter.Message {
 	return list
 }
 
-func (p *prompt) reconciles() bool { return p.plan != nil && p.plan.mode == ModeReconcile }
+func (p *Prompt) reconciles() bool { return p.plan != nil && p.plan.mode == ModeReconcile }
 
 // messages returns the conversation for the model. With custom, every field of a message is sent.
-func (p *prompt) messages(custom bool) []llmadapter.Message {
+func (p *Prompt) messages(custom bool) []llmadapter.Message {
 	v := p.llm.View
 	if p.turn.Window != nil {
 		v = p.turn.Window.View
@@ -118,7 +130,7 @@ func (p *prompt) messages(custom bool) []llmadapter.Message {
 }
 
 // ledgerList returns the conversation as the ledger has it.
-func (p *prompt) ledgerList(text texts) []llmadapter.Message {
+func (p *Prompt) ledgerList(text texts) []llmadapter.Message {
 	context := p.turn.ContextAs(text.View)
 	out := make([]llmadapter.Message, 0, len(context))
 	for _, m := range context {

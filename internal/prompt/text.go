@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"net/http"
@@ -17,8 +17,8 @@ type texts struct {
 }
 
 // projectionOf returns the value of ProjectionHeader, or "".
-func projectionOf(req *http.Request) (view.Projection, error) {
-	name := req.Header.Get(ProjectionHeader)
+func projectionOf(h http.Header) (view.Projection, error) {
+	name := h.Get(ProjectionHeader)
 	if name == "" {
 		return "", nil
 	}

@@ -1,9 +1,16 @@
-package turn
+// Package prompt connects a client's list of messages with the memory, in both directions. A Plan
+// finds what a call adds to the memory: new words, and what the list says about how much of earlier
+// answers was heard. A Prompt is what the LLM is given then: the conversation with all that was
+// heard and nothing that was not, and the request body around it.
+package prompt
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -33,12 +40,25 @@ const (
 // ModeHeader chooses the mode for one call. It wins over the agent's setting.
 const ModeHeader = "X-Heardlog-Mode"
 
-// decision is a memory.TurnRequest.Plan.
-type decision = func(head memory.Head, recent []memory.Message) (agents.Plan, error)
+// Call is a client's request, and what is known of it.
+type Call struct {
+	Request *llmadapter.Request
+	// Key is the client's Idempotency-Key and becomes the ID of its user message. It has at most
+	// memory.MaxMessageID characters.
+	Key string
+	// User is the caller, for an agent that has no user in its scope yet; "" if unknown.
+	User string
+	// After is the Seq of the answer that the call continues: the call then brings only what is
+	// new, unless ModeHeader says otherwise. 0 names none.
+	After int64
+	// Resends reports whether the client is known to send its whole history with each call. It is
+	// called only if neither a setting nor the list itself decides that. It may be nil.
+	Resends func() bool
+}
 
-// plan is what a client's request adds to the memory.
-type plan struct {
-	*Runner
+// Plan is what a call adds to the memory.
+type Plan struct {
+	rules      Rules
 	req        *llmadapter.Request
 	header     string          // ModeHeader of the call, or ""
 	key, user  string          // Call.Key, Call.User
@@ -47,24 +67,28 @@ type plan struct {
 	policy     *window.Policy  // of the request's body, or nil
 	after      int64           // Call.After
 
-	// Set by decide.
+	// Set by Decide.
 	mode  string
 	rec   echo.Result
 	known []int64 // Seq of each message that was given to Reconcile
 	ghost bool    // the call asks again for an answer that was asked for before
 }
 
-// newPlan checks what a call asks for.
-func (r *Runner) newPlan(req *http.Request, c *Call) (*plan, error) {
-	if r.cfg.Client.Looped(req.Header) {
-		return nil, fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
-	}
-	p := &plan{Runner: r, req: c.Request, header: req.Header.Get(ModeHeader), key: c.Key, user: c.User, after: c.After, resends: c.Resends}
+// Rules are those of the server.
+type Rules struct {
+	// Redactor returns what replaces personal data in an agent's texts; the result may be nil.
+	Redactor   func(memory.Agent) *redact.Redactor
+	OnQuestion string // for agents that do not set it
+}
+
+// NewPlan checks what a call asks for, in its body and in its headers.
+func NewPlan(rules Rules, h http.Header, c *Call) (*Plan, error) {
+	p := &Plan{rules: rules, req: c.Request, header: h.Get(ModeHeader), key: c.Key, user: c.User, after: c.After, resends: c.Resends}
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return nil, fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
 	var err error
-	if p.projection, err = projectionOf(req); err != nil {
+	if p.projection, err = projectionOf(h); err != nil {
 		return nil, err
 	}
 	p.removeThoughts()
@@ -72,16 +96,29 @@ func (r *Runner) newPlan(req *http.Request, c *Call) (*plan, error) {
 	return p, err
 }
 
-// decide is the plan's decision. It may run more than once, and then starts again.
-func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, error) {
-	if err := p.checkLLM(head.Agent.Settings.LLM); err != nil {
-		return agents.Plan{}, err
+// Begin returns the request that begins the plan's turn.
+func (p *Plan) Begin() agents.TurnRequest {
+	// The ledger has more messages than the list, such as replaced answers and tool results.
+	return agents.TurnRequest{Plan: p.Decide, Projection: p.projection, Depth: 2*len(p.req.Messages) + 16, Policy: p.policy, User: p.user}
+}
+
+// Ghost reports, after Decide, whether the call asks again for an answer that was asked for before.
+func (p *Plan) Ghost() bool { return p.ghost }
+
+// Digest returns a hash of what makes calls identical. It is that of the call as it came until
+// Decide has run.
+func (p *Plan) Digest() [sha256.Size]byte {
+	d := p.req.Digest()
+	b := d[:]
+	for _, s := range []string{p.header, p.key, string(p.projection), strconv.FormatInt(p.after, 10)} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
-	if p.settings(head.Agent.Settings.LLM).Vendor != memory.VendorCustom {
-		if err := p.req.CheckParts(); err != nil {
-			return agents.Plan{}, err
-		}
-	}
+	return sha256.Sum256(b)
+}
+
+// Decide returns what the call adds to an agent's memory. It may run more than once, and then
+// starts again.
+func (p *Plan) Decide(head memory.Head, recent []memory.Message) (agents.Plan, error) {
 	if head.Agent.Settings.Memory.Remember.Prompts() {
 		p.removeRecalled()
 	}
@@ -91,7 +128,7 @@ func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 		p.mode = ModeInject
 	case p.mode == "":
 		p.mode = ModeInject
-		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.cfg.Redactor(head.Agent)) || p.resends != nil && p.resends() {
+		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.rules.Redactor(head.Agent)) || p.resends != nil && p.resends() {
 			p.mode = ModeReconcile
 		}
 	}
@@ -148,7 +185,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 }
 
 // inject plans a request that holds only what is new.
-func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, error) {
+func (p *Plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, error) {
 	var all []int
 	for i := range p.req.Messages {
 		if !p.req.Messages[i].IsSystem() {
@@ -164,7 +201,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, e
 		return out, err
 	}
 	p.ghost = false
-	onQuestion := cmp.Or(head.Agent.Settings.LLM.OnQuestion, p.cfg.Defaults.OnQuestion)
+	onQuestion := cmp.Or(head.Agent.Settings.LLM.OnQuestion, p.rules.OnQuestion)
 	out.Overtakes = hasUser(out.Append) && onQuestion != OnQuestionKeep
 	// If the call is repeated, its first answer is replaced unless it is known to be heard.
 	if p.key != "" {
@@ -186,7 +223,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, e
 }
 
 // reconcile plans a request that holds the whole history of a platform.
-func (p *plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan, error) {
+func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan, error) {
 	p.removeFillers(recent)
 	known := make([]echo.Known, 0, len(recent))
 	p.known = p.known[:0]
@@ -227,7 +264,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = echo.Reconcile(incoming(p.req.Messages, p.cfg.Redactor(head.Agent), known), known)
+	p.rec = echo.Reconcile(incoming(p.req.Messages, p.rules.Redactor(head.Agent), known), known)
 	out := agents.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
@@ -291,7 +328,7 @@ func hasUser(list []memory.Message) bool {
 // its list has only instructions, or ends with an answer of the model. add are its new messages.
 // Any other assistant message at the end (voiced) is to be voiced or continued, unless
 // instructions follow it.
-func (p *plan) unsolicited(add []memory.Message, voiced bool) bool {
+func (p *Plan) unsolicited(add []memory.Message, voiced bool) bool {
 	last := p.lastSpoken()
 	switch {
 	case hasUser(add):
@@ -305,7 +342,7 @@ func (p *plan) unsolicited(add []memory.Message, voiced bool) bool {
 }
 
 // lastSpoken returns the index of the last message of the list that is no instruction, or -1.
-func (p *plan) lastSpoken() int {
+func (p *Plan) lastSpoken() int {
 	last := len(p.req.Messages) - 1
 	for last >= 0 && p.req.Messages[last].IsSystem() {
 		last--
@@ -316,7 +353,7 @@ func (p *plan) lastSpoken() int {
 // placeInTurn puts what the platform said in place of an answer into that answer's turn, unless a
 // later turn has begun. What the platform said before that goes with it, since turn numbers never
 // decrease.
-func (p *plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory.Message) {
+func (p *Plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory.Message) {
 	for i := range add {
 		k, ok := p.rec.Place[p.rec.New[i]]
 		if !ok {
@@ -334,7 +371,7 @@ func (p *plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory
 
 // askedBefore reports whether the list ends with a user message for which an answer was requested
 // before. It returns the Seq of the answers to it that have no text because their client went away.
-func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64) {
+func (p *Plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64) {
 	last := p.lastSpoken()
 	if last < 0 || p.req.Messages[last].Role != "user" || p.rec.Pair[last] < 0 {
 		return false, nil

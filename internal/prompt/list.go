@@ -1,4 +1,4 @@
-package turn
+package prompt
 
 import (
 	"maps"
@@ -13,7 +13,7 @@ import (
 // correctedList returns the platform's own list, corrected where the ledger knows better what was
 // heard: answers for which stronger evidence than the platform's echo has arrived. The view applies
 // to the messages that the ledger has, and to those whose own fields say what they are.
-func (p *plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
+func (p *Plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
 	// The ledger has what the platform may have dropped or misplaced: tool results, unheard
 	// answers, heard ones, greetings.
@@ -74,7 +74,7 @@ func (p *plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
 
 // lastUser returns the index of the newest user message in the list, or the list's length if it has
 // none.
-func (p *plan) lastUser() int {
+func (p *Plan) lastUser() int {
 	for i := range slices.Backward(p.req.Messages) {
 		if p.req.Messages[i].Role == "user" {
 			return i
@@ -130,7 +130,7 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 
 // pairNew finds the ledger's records of the messages that this request brought. They are the newest
 // of recent, in the same order.
-func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
+func (p *Plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 	j := len(recent) - 1
 	for _, i := range slices.Backward(p.rec.New) {
 		in := &p.req.Messages[i]
