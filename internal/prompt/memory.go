@@ -18,7 +18,7 @@ import (
 const bytesPerToken = 4
 
 // Remember finds what the prompt is given of the caller and of earlier calls, if the agent wants
-// any. It returns what was recalled, and the IDs of all that was found. called gets the name of each
+// any. It returns what was recalled and the IDs of all that was found. called gets the name of each
 // tool of the memory that the model calls.
 func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called func(tool string)) (recalled remember.Block, ids []string, ok bool) {
 	t := p.turn
