@@ -170,6 +170,7 @@ func TestFault27StuckEndpoint(t *testing.T) {
 	s.emit(list...)
 	s.endpoint("live", live, nil)
 	stop := s.work(nil, func(c *webhook.WorkerConfig) { c.Drain = time.Millisecond })
+	timedOut := false
 	for i := range 200 {
 		id := fmt.Sprintf("new%d", i)
 		s.emit(s.event(id))
@@ -177,14 +178,15 @@ func TestFault27StuckEndpoint(t *testing.T) {
 			t.Fatalf("%s came for %s", h.id(), id)
 		}
 		r := s.next()
-		for r.Endpoint.ID == "stuck" { // on a slow machine its attempts time out meanwhile
-			r = s.next()
+		for ; r.Endpoint.ID == "stuck"; r = s.next() { // on a slow machine its attempts time out
+			timedOut = true
 		}
 		if r.State != webhook.Delivered {
 			t.Fatalf("%+v", r)
 		}
 	}
-	if n := most.Load(); n != webhook.DefaultPerEndpoint {
+	// The receiver still holds what has timed out, beside the next attempts.
+	if n := most.Load(); n < webhook.DefaultPerEndpoint || n > webhook.DefaultPerEndpoint && !timedOut {
 		t.Errorf("%d attempts at once for the stuck one", n)
 	}
 	free()
