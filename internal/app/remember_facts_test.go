@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/llmadapter"
 )
 
 // waitFor waits until ok reports true.
@@ -316,7 +317,7 @@ func TestRememberToolStreams(t *testing.T) {
 	// No finish_reason before [DONE], and an empty ID first. The result has no personal data.
 	llm.script(blank+"\n"+chunks("a", slices.Concat([]string{`{"role":"assistant","content":"One moment. "}`}, look)...), blank+"\n"+said)
 	got := string(post("Which address?").ok(nil).body)
-	if !strings.Contains(got, "I have it.") || strings.Count(got, `"id":"a"`) != 4 || strings.Contains(got, `"b"`) {
+	if !strings.Contains(got, "I have it.") || strings.Count(got, `"id":"a"`) != 3 || strings.Contains(got, `"b"`) {
 		t.Errorf("%s", got)
 	}
 	if b := llm.bodies; len(b) != 2 || !strings.Contains(b[1], "My mail address is [email]") || strings.Contains(b[1], "jane@mail") {
@@ -332,7 +333,7 @@ func TestRememberToolStreams(t *testing.T) {
 	}
 
 	// An event without end.
-	llm.script(fmt.Sprintf(`{"padding":%q}`, strings.Repeat("x", 5<<20)) + "\n" + said)
+	llm.script(fmt.Sprintf(`{"padding":%q}`, strings.Repeat("x", llmadapter.MaxEvent)) + "\n" + said)
 	if a := post("Go on."); strings.Contains(string(a.body), "I have it.") || a.status != http.StatusBadGateway {
 		t.Errorf("%d %.300s", a.status, a.body)
 	}

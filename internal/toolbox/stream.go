@@ -24,8 +24,9 @@ type stream struct {
 	size     int                // of held, in bytes
 	ended    bool               // its calls have been dealt with
 
-	out []llmadapter.Event
-	id  string // of the chunks that the client has got, as JSON
+	out  []llmadapter.Event
+	sent bool   // the client has got a chunk
+	id   string // of the chunks that it has got, as JSON
 }
 
 // Stream returns the stream of a response without the calls of the tools, which it runs until one
@@ -61,7 +62,7 @@ func (s *stream) event(e llmadapter.Event) error {
 	case e.Data == nil || s.ended:
 		s.pass(e)
 		return nil
-	case !begun && s.response.Begun() && s.rounds > 0:
+	case !begun && s.response.Begun() && s.sent:
 		s.held = nil // the client has had the beginning of an answer
 	}
 	if s.response.Begun() && !s.response.Calls() {
@@ -146,6 +147,7 @@ func (s *stream) release() {
 // pass passes on an event, with the ID of the chunks before: clients refuse an answer whose chunks
 // have several.
 func (s *stream) pass(e llmadapter.Event) {
+	s.sent = s.sent || e.Data != nil
 	id := gjson.GetBytes(e.Data, "id")
 	switch {
 	case id.Type != gjson.String || id.Str == "" && s.id == "": // Azure begins with an empty one

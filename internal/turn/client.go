@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -26,8 +25,7 @@ type client struct {
 	timeout time.Duration // of one write
 	now     func() time.Time
 	timing  *timing
-	share   *share            // where the answer goes too; nil for nowhere
-	relay   *llmadapter.Relay // what is being written between its events
+	share   *share // where the answer goes too; nil for nowhere
 
 	stream    bool   // the client wants a stream
 	model, id string // of chunks and completions of our own
@@ -47,7 +45,7 @@ func (x *exchange) newClient(w http.ResponseWriter, req *http.Request, in *llmad
 	w.Header().Set(TurnHeader, turn)
 	w.Header().Set(SeqHeader, strconv.FormatInt(max(1, x.turn.AnswerSeq), 10))
 	c := x.newWriter(w, &x.timing)
-	c.header, c.share, c.relay = req.Header, x.share, &x.answer.relay
+	c.header, c.share = req.Header, x.share
 	c.stream, c.id = in.Stream, "chatcmpl-heardlog-"+x.turn.Agent.ID+"-"+turn
 	c.model = cmp.Or(in.Model, x.llm.Model, "heardlog")
 	return c
@@ -94,13 +92,9 @@ func (c *client) open(contentType string, from http.Header) {
 }
 
 // Write implements io.Writer. It writes to the client and to the requests that joined the answer.
-// After a part of an event no filler may follow.
 func (c *client) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.filler != nil && !bytes.HasSuffix(b, []byte("\n\n")) && !bytes.HasSuffix(b, []byte("\n\r\n")) && !bytes.HasSuffix(b, []byte("\r\r")) {
-		c.filler.over = true
-	}
 	return c.put(b)
 }
 
