@@ -78,7 +78,7 @@ func (a agentAPI) call(agent *memory.Agent) callJSON {
 }
 
 func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
-	g := &h.Agent
+	g := h.Agent
 	out := agentJSON{
 		AgentID: g.ID, Name: g.ShownName(), Channel: g.Settings.Channel, Status: g.Status.String(), UserID: g.Settings.Scope.UserID, Labels: g.Settings.Labels,
 		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, Platform: g.Platform(), Tally: tallyOf(h.Tally), callJSON: a.call(g),
@@ -99,7 +99,7 @@ func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := a.agentJSON(&h)
-	out.Settings = a.settingsJSON(&h.Agent)
+	out.Settings = a.settingsJSON(h.Agent)
 	return encode(w, http.StatusOK, out)
 }
 

@@ -93,7 +93,7 @@ func (a agentAPI) agoraList(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i := range page.Heads {
-		agent := &page.Heads[i].Agent
+		agent := page.Heads[i].Agent
 		out.Data.List = append(out.Data.List, listEntry{
 			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.ShownName(), Channel: agent.Settings.Channel,
 		})

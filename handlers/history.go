@@ -57,7 +57,7 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	buf := historyBuffers.Get().(*[]byte)
-	b := appendHistory((*buf)[:0], head.Agent, msgs, next, confidence)
+	b := appendHistory((*buf)[:0], *head.Agent, msgs, next, confidence)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(b)))

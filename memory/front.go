@@ -112,7 +112,7 @@ func (c *Change) KeepFront(view AgentView, head *Head) error {
 		return nil
 	}
 	if !f.same(was) {
-		a := head.Agent
+		a := *head.Agent
 		a.Settings.Memory.Front = f // nothing that a live tail shows: the agent keeps its Rev
 		c.Agent = &a
 	}

@@ -13,8 +13,8 @@ import (
 // Head is an agent with what is needed to write its next message. It follows from the agent and its
 // last message; see NewHead.
 type Head struct {
-	Agent   Agent
-	NextSeq int64 // Seq of the next message, from 1
+	Agent   *Agent // shared: a change begins with a copy
+	NextSeq int64  // Seq of the next message, from 1
 	// Rev grows by one with every change of the agent or of one of its messages. Everything that
 	// one Change writes carries the same Rev. Readers compare it to learn whether anything has
 	// changed, and it is the ID of live-tail events.
@@ -28,7 +28,7 @@ type Head struct {
 // NewHead returns the head of an agent. last is its message with the highest Seq, nil if it has
 // none; rev is the highest revision of its messages.
 func NewHead(a Agent, last *Message, rev int64) Head {
-	h := Head{Agent: a, NextSeq: 1, Rev: max(a.Rev, rev), LastTurn: -1}
+	h := Head{Agent: &a, NextSeq: 1, Rev: max(a.Rev, rev), LastTurn: -1}
 	if last != nil {
 		h.advance(*last)
 	}
@@ -38,7 +38,7 @@ func NewHead(a Agent, last *Message, rev int64) Head {
 // Apply returns the head after a Change, whose messages carry their Seq and Rev.
 func (h Head) Apply(c Change) Head {
 	if c.Agent != nil {
-		h.Agent = *c.Agent
+		h.Agent = c.Agent
 		h.Rev = max(h.Rev, c.Agent.Rev)
 	}
 	if c.Tally != nil {

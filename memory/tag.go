@@ -36,7 +36,7 @@ func (a *Agent) ErrSessions() error {
 
 // Tags returns the tags of an agent, sorted by name.
 func (h *Head) Tags() []Tag {
-	a := &h.Agent
+	a := h.Agent
 	var out []Tag
 	if user := a.Settings.Scope.UserID; user != "" && len(user) <= MaxTag {
 		out = append(out, Tag{"", user})

@@ -11,7 +11,6 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // newAnswers creates the transport of LLM calls and what answers turns.
@@ -28,7 +27,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Remember: a.remember,
-		Redactor:  func(agent memory.Agent) *redact.Redactor { return a.service.Redactor(&agent) },
+		Redactor:  a.service.Redactor,
 		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget}, Prices: l.Prices,
 	})
 }

@@ -77,7 +77,7 @@ type Plan struct {
 // Rules are those of the server.
 type Rules struct {
 	// Redactor returns what replaces personal data in an agent's texts; the result may be nil.
-	Redactor   func(memory.Agent) *redact.Redactor
+	Redactor   func(*memory.Agent) *redact.Redactor
 	OnQuestion string // for agents that do not set it
 }
 

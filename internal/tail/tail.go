@@ -142,7 +142,7 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 	h.Metrics.readers.Inc()
 	r := &Reader{hub: h, sub: s, kinds: kinds, sent: start}
 	if after == "" && kinds&kindAgent != 0 {
-		r.first = &head.Agent
+		r.first = head.Agent
 	}
 	return r, nil
 }
@@ -257,7 +257,7 @@ func (h *Hub) load(ctx context.Context, k topicKey, from position, kinds Kinds) 
 	if err != nil {
 		return nil, head, err
 	}
-	c := newCollector(h.Encode, &head.Agent, from, head.Rev, kinds)
+	c := newCollector(h.Encode, head.Agent, from, head.Rev, kinds)
 	c.limit = maxCollected
 	if from.wholeRev() >= head.Rev {
 		return c, head, nil
@@ -273,7 +273,7 @@ func (h *Hub) load(ctx context.Context, k topicKey, from position, kinds Kinds) 
 			}
 		}
 		if len(msgs) < storePage || c.full(msgs) {
-			return c, head, c.agent(&head.Agent)
+			return c, head, c.agent(head.Agent)
 		}
 		seq = msgs[len(msgs)-1].Seq
 	}

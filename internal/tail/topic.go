@@ -101,7 +101,7 @@ func (t *topic) start(ctx context.Context) error {
 	t.updateState()
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t.cancel = cancel
-	go t.run(run, head.Rev, &head.Agent)
+	go t.run(run, head.Rev, head.Agent)
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (t *topic) read(ctx context.Context, rev int64, agent *memory.Agent) (int64
 		if err != nil {
 			return rev, agent, err
 		}
-		agent = &head.Agent
+		agent = head.Agent
 		if head.Rev > rev {
 			t.hub.Metrics.reads.WithLabelValues("hub").Inc()
 		}

@@ -35,7 +35,7 @@ type Config struct {
 	Prices       memory.Prices // of the models that answer
 	Tracing      Tracing
 	// Redactor returns what replaces personal data in an agent's texts; nil replaces nothing.
-	Redactor func(memory.Agent) *redact.Redactor
+	Redactor func(*memory.Agent) *redact.Redactor
 	// Remember finds what callers said earlier; nil finds nothing.
 	Remember *remember.Service
 }
@@ -80,7 +80,7 @@ func New(c Config) *Runner {
 		c.Now = time.Now
 	}
 	if c.Redactor == nil {
-		c.Redactor = func(memory.Agent) *redact.Redactor { return nil }
+		c.Redactor = func(*memory.Agent) *redact.Redactor { return nil }
 	}
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
 	c.Drain.Time = cmp.Or(c.Drain.Time, 2*time.Minute)

@@ -145,7 +145,7 @@ func (x *exchange) begin(project, agentID string, r agents.TurnRequest) error {
 	x.turn, x.begun = t, x.cfg.Now()
 	x.trace.memory(x.arrived, x.begun)
 	x.llm = x.settings(t.Agent.Settings.LLM)
-	x.hide = x.cfg.Redactor(t.Agent)
+	x.hide = x.cfg.Redactor(&t.Agent)
 	return nil
 }
 

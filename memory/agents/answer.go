@@ -139,19 +139,19 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			}
 			return memory.Change{}, errElsewhere
 		}
-		p := planner{view: view, redactor: s.Redactor(&h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
+		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
 		if err := p.run(plan, answering || slices.Contains(b.elsewhere, h.LastTurn)); err != nil {
 			return memory.Change{}, err
 		}
-		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = h.Agent, p.turn, p.answerSeq, p.userMS
+		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = *h.Agent, p.turn, p.answerSeq, p.userMS
 		t.Unsolicited, t.Greeting = plan.Unsolicited, p.greeting
 		t.stored, t.added = p.recent, p.change.Append
-		t.paused = s.paused(&h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
+		t.paused = s.paused(h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
 		t.flight.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
 		t.flight.decided.Store(s.live.decisions.Add(1))
 		t.flight.turn.Store(p.turn)
 		if r.User != "" && h.Agent.Settings.Scope.UserID == "" {
-			a := h.Agent
+			a := *h.Agent
 			a.Settings.Scope.UserID, a.Rev = r.User, p.rev
 			p.change.Agent = &a
 			t.Agent.Settings.Scope.UserID = r.User
@@ -398,20 +398,20 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			out.Seq = h.NextSeq
 		}
 		out.Opens = t.Unsolicited && t.TurnID > h.LastTurn
-		if t.paused || s.paused(&h.Agent) {
+		if t.paused || s.paused(h.Agent) {
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
 		m := out
 		c := memory.Change{Append: []memory.Message{m}}
 		if a.Failure != nil {
-			ev, err := s.event(&h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: failure})
+			ev, err := s.event(h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: failure})
 			if err != nil {
 				return memory.Change{}, err
 			}
 			c.Events = ev
 		}
-		if !s.hasOwnPolicy(&h.Agent, nil) {
+		if !s.hasOwnPolicy(h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.cutBehind(view, &c)
@@ -508,7 +508,7 @@ func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error
 	defer stop()
 	return s.update(ctx, t.Agent.Project, t.Agent.ID, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		generated := s.Redactor(&h.Agent).Text(generated)
+		generated := s.Redactor(h.Agent).Text(generated)
 		m, err := view.Seq(t.AnswerSeq)
 		if err != nil || len(generated) < len(m.Original()) {
 			return memory.Change{}, err

@@ -45,10 +45,10 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		last := h.LastTurn
 		answering := s.live.answering(agentKey{project, id}, last)
 		for _, m := range msgs {
-			m = s.asStored(&h.Agent, m)
+			m = s.asStored(h.Agent, m)
 			if stored, ok := known[m.ID]; ok && m.ID != "" {
 				// The content of a cleared message is unknown
-				if stored.State != memory.Removed && !memory.SameWords(stored, m) && !s.grown(&h.Agent, &stored, &m) {
+				if stored.State != memory.Removed && !memory.SameWords(stored, m) && !s.grown(h.Agent, &stored, &m) {
 					return memory.Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
 				}
 				out.Messages = append(out.Messages, stored)
@@ -74,7 +74,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
-		if !s.hasOwnPolicy(&h.Agent, nil) {
+		if !s.hasOwnPolicy(h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.cut(view, &c, &out)

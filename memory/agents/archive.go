@@ -41,7 +41,7 @@ func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide
 		c, err := decide(view)
 		if err == nil {
 			h := view.Head()
-			redactChange(&c, s.Redactor(&h.Agent))
+			redactChange(&c, s.Redactor(h.Agent))
 			err = c.Mark(view)
 		}
 		if err == nil {
@@ -68,7 +68,7 @@ func (s *Service) expireArchived(ctx context.Context, project, id string) error 
 		if h.Agent.Status.Ended() {
 			return memory.Change{}, nil
 		}
-		a := h.Agent
+		a := *h.Agent
 		a.Status, a.Message, a.Name = memory.Stopped, memory.EndLifetime, a.Settings.Archive.Name
 		a.StopMS, a.Rev = a.StartMS+memory.Lifetime.Milliseconds(), h.Rev+1
 		return memory.Change{Agent: &a}, nil

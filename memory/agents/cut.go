@@ -18,7 +18,7 @@ const farBehind = 256
 // leave the memory are marked and stay in the ledger.
 func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
 	h := view.Head()
-	p := s.PolicyOf(&h.Agent, nil)
+	p := s.PolicyOf(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Po
 func advanceBase(c *memory.Change, h *memory.Head, list []memory.Message) {
 	first := slices.IndexFunc(list, func(m memory.Message) bool { return m.InMemory() })
 	if first >= 0 && list[first].Seq-max(h.Agent.Settings.Memory.BaseSeq, 1) > farBehind {
-		a := h.Agent
+		a := *h.Agent
 		a.Settings.Memory.BaseSeq, a.Rev = list[first].Seq, h.Rev+1
 		c.Agent = &a
 	}
@@ -141,7 +141,7 @@ func (s *Service) cutBehind(view memory.AgentView, c *memory.Change) error {
 	if h.Agent.Status.Ended() {
 		return nil
 	}
-	p := s.PolicyOf(&h.Agent, nil)
+	p := s.PolicyOf(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err

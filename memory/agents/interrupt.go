@@ -71,7 +71,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if turn == nil && len(cut) > 0 {
 			turn = &cut[0]
 		}
-		r := r.redacted(view, s.Redactor(&h.Agent))
+		r := r.redacted(view, s.Redactor(h.Agent))
 		m, err := cutTarget(view, turn, r.Heard)
 		if err != nil || m.Seq == 0 {
 			switch {
@@ -92,7 +92,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		m.Rev, out.Answer = h.Rev+1, &m
 		return memory.Change{Replace: []memory.Message{m}}, nil
 	})
-	out.Agent, out.Cut = h.Agent, cut
+	out.Agent, out.Cut = *h.Agent, cut
 	return out, err
 }
 

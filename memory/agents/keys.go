@@ -13,7 +13,7 @@ func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent,
 	k := agentKey{project, key}
 	if id, ok := s.keys.Get(k); ok {
 		if h, err := s.cfg.Ledger.Head(ctx, project, id); err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
-			return h.Agent, nil
+			return *h.Agent, nil
 		}
 		s.keys.Remove(k)
 	}
@@ -28,7 +28,7 @@ func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent,
 	if !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
 		s.keys.Set(k, id)
 	}
-	return h.Agent, nil
+	return *h.Agent, nil
 }
 
 // maxKnownKeys is how many call keys are cached. A cached ID is checked against the agent itself.

@@ -16,7 +16,7 @@ func (s *Service) KeepKnown(ctx context.Context, project, id string, k memory.Kn
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err
 		}
-		a := h.Agent
+		a := *h.Agent
 		if there := a.Settings.Memory.Known; there != nil {
 			k = *there
 			return memory.Change{}, nil

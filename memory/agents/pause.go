@@ -37,7 +37,7 @@ func (s *Service) setPause(ctx context.Context, project, id string, end func(unt
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err
 		}
-		a = h.Agent
+		a = *h.Agent
 		until := &a.Settings.PausedUntilMS
 		was := *until
 		if *until = end(was, s.NowMS()); *until == was {

@@ -157,7 +157,7 @@ func (s *Service) beat() func(context.Context) error {
 		}
 		now := s.cfg.Now()
 		at, err := s.peers.NewLive(ctx, from, func(h memory.Head) error {
-			if s.live.get(keyOf(&h.Agent)) == nil {
+			if s.live.get(keyOf(h.Agent)) == nil {
 				s.takeUp(&h, now)
 			}
 			return nil

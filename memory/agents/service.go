@@ -230,7 +230,10 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 // Agent returns an agent, live or ended, or fault.NotFound.
 func (s *Service) Agent(ctx context.Context, project, id string) (memory.Agent, error) {
 	h, err := s.cfg.Ledger.Head(ctx, project, id)
-	return h.Agent, err
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	return *h.Agent, nil
 }
 
 // Agents lists a project's agents, newest first.
@@ -246,14 +249,19 @@ func (s *Service) History(ctx context.Context, project, id string, n int) (memor
 		ask = memory.DefaultMaxHistory
 	}
 	h, msgs, err := s.cfg.Ledger.Recent(ctx, project, id, ask, true)
-	if n == 0 && err == nil {
+	if err != nil {
+		return memory.Head{}, nil, err
+	}
+	if n == 0 {
 		own := h.Agent.Settings.LLM.MaxHistory
 		if own > ask && len(msgs) == ask {
-			h, msgs, err = s.cfg.Ledger.Recent(ctx, project, id, own, true)
+			if h, msgs, err = s.cfg.Ledger.Recent(ctx, project, id, own, true); err != nil {
+				return memory.Head{}, nil, err
+			}
 		}
 		msgs = msgs[max(0, len(msgs)-own):]
 	}
-	return h, memory.ByTurn(h.Agent.Settings.Memory.Since(msgs)), err
+	return h, memory.ByTurn(h.Agent.Settings.Memory.Since(msgs)), nil
 }
 
 // Recent returns an agent's head and its newest n messages of every role and state.
@@ -351,13 +359,13 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 			return memory.Change{}, err
 		}
 		head := view.Head()
-		agent := &head.Agent
+		agent := head.Agent
 		if c.Agent != nil {
 			agent = c.Agent
 		}
 		redactChange(&c, s.Redactor(agent))
 		if head.Agent.Settings.PausedUntilMS > 0 {
-			if err := hidePaused(&c, view, s.paused(&head.Agent)); err != nil {
+			if err := hidePaused(&c, view, s.paused(head.Agent)); err != nil {
 				return memory.Change{}, err
 			}
 		}

@@ -39,7 +39,7 @@ func (s *Service) predecessor(ctx context.Context, a *memory.Agent) (*memory.Age
 		if err == nil {
 			var h memory.Head
 			if h, err = s.cfg.Ledger.Head(ctx, a.Project, id); err == nil && h.Agent.Status.Ended() {
-				return &h.Agent, nil
+				return h.Agent, nil
 			}
 		}
 		// It is live, or was erased in the meantime.

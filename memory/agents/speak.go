@@ -33,12 +33,12 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 	}
 	m := memory.Message{Role: memory.Assistant, Source: memory.SourceCommand, Content: text, ID: key}
 	if known, err := s.Stored(ctx, project, id, m); err != nil || known {
-		return h.Agent, err
+		return *h.Agent, err
 	}
 	if _, busy := s.Busy(ctx, project, id); busy {
 		switch p {
 		case SpeakIgnore:
-			return h.Agent, nil
+			return *h.Agent, nil
 		case SpeakInterrupt:
 			s.Cut(ctx, project, id, ErrSpeak)
 		// The answer in flight has its place in the ledger already, before this one.
@@ -62,7 +62,7 @@ func (s *Service) Stored(ctx context.Context, project, id string, m memory.Messa
 		}
 		var stored memory.Message
 		h := view.Head()
-		if stored, found = known[m.ID]; found && !memory.SameWords(stored, m.Redacted(s.Redactor(&h.Agent))) {
+		if stored, found = known[m.ID]; found && !memory.SameWords(stored, m.Redacted(s.Redactor(h.Agent))) {
 			return memory.Change{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another text")
 		}
 		return memory.Change{}, nil
@@ -75,7 +75,7 @@ func (s *Service) say(ctx context.Context, project, id string, m memory.Message,
 	var a memory.Agent
 	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		a = h.Agent
+		a = *h.Agent
 		if err := a.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err
 		}

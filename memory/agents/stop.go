@@ -19,10 +19,10 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	if err != nil {
 		return err
 	}
-	if endedByKey(h.Agent, key) {
+	if endedByKey(*h.Agent, key) {
 		return nil
 	}
-	if err := mustBeLeavable(h.Agent); err != nil {
+	if err := mustBeLeavable(*h.Agent); err != nil {
 		return err
 	}
 	k := agentKey{project, id}
@@ -85,13 +85,13 @@ func mustBeLeavable(a memory.Agent) error {
 func (s *Service) mark(ctx context.Context, project, id string, next memory.Status, key string) error {
 	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		if endedByKey(h.Agent, key) {
+		if endedByKey(*h.Agent, key) {
 			return memory.Change{}, errLeft
 		}
-		if err := mustBeLeavable(h.Agent); err != nil {
+		if err := mustBeLeavable(*h.Agent); err != nil {
 			return memory.Change{}, err
 		}
-		a := h.Agent
+		a := *h.Agent
 		a.Status, a.Rev, a.Message, a.Settings.LeaveKey = next, h.Rev+1, memory.EndOK, key
 		return memory.Change{Agent: &a}, nil
 	})
@@ -120,7 +120,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 		if err != nil {
 			return err
 		}
-		if err := may(h.Agent); err != nil {
+		if err := may(*h.Agent); err != nil {
 			return err
 		}
 		var msgs []memory.Message
@@ -131,7 +131,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 			}
 		}
 		now := s.NowMS()
-		a := h.Agent
+		a := *h.Agent
 		a.Status, a.StopMS, a.Rev = memory.Stopped, now, h.Rev+1
 		if a.Message == "" {
 			a.Message = why
@@ -147,9 +147,9 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 		err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 			now := view.Head()
 			if now.Agent.Status.Ended() {
-				return memory.Change{}, may(now.Agent)
+				return memory.Change{}, may(*now.Agent)
 			}
-			if err := may(now.Agent); err != nil {
+			if err := may(*now.Agent); err != nil {
 				return memory.Change{}, err
 			}
 			if stale = now.Rev != h.Rev; stale {

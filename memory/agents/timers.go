@@ -99,7 +99,7 @@ func (s *Service) takeUpAll(ctx context.Context) error {
 	for {
 		err := s.cfg.Ledger.Live(ctx, func(h memory.Head) error {
 			s.takeUp(&h, now)
-			s.resume(&h.Agent)
+			s.resume(h.Agent)
 			return nil
 		})
 		if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
@@ -119,7 +119,7 @@ func (s *Service) takeUpAll(ctx context.Context) error {
 // takeUp plans the timers of a live agent that another process created, or this one before it was
 // restarted. h is without the last message.
 func (s *Service) takeUp(h *memory.Head, now time.Time) {
-	k := keyOf(&h.Agent)
+	k := keyOf(h.Agent)
 	s.adopt(k, now)
 	s.timers.poke(s.dueOf(h), k.project, k.id)
 }
@@ -245,7 +245,7 @@ func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
 // runDueAlone is runDue if several processes serve the agent: their activity counts, and one of
 // them acts at a time. It returns when to check again at the earliest.
 func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.Time, err error) {
-	k := keyOf(&h.Agent)
+	k := keyOf(h.Agent)
 	again = s.cfg.Now().Add(lookAgain)
 	if err := s.learnActivity(ctx, k); err != nil {
 		return again, err
@@ -276,7 +276,7 @@ func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.T
 
 // runDue does what is due now.
 func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
-	a := &h.Agent
+	a := h.Agent
 	now := s.cfg.Now()
 	switch {
 	case a.Status == memory.Stopping:
@@ -388,7 +388,7 @@ func (s *Service) warn(ctx context.Context, a *memory.Agent) error {
 		again = time.Time{}
 		err := s.cfg.Ledger.Update(ctx, a.Project, a.ID, func(view memory.AgentView) (memory.Change, error) {
 			h := view.Head()
-			a := h.Agent
+			a := *h.Agent
 			if a.Status.Ended() || a.Settings.WarnedMS != 0 {
 				return memory.Change{}, nil
 			}
@@ -419,14 +419,14 @@ func greetingDue(h *memory.Head) time.Time {
 // another message does.
 func (s *Service) silenceDue(h *memory.Head) time.Time {
 	set := &h.Agent.Settings.Silence
-	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(keyOf(&h.Agent)) {
+	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(keyOf(h.Agent)) {
 		return time.Time{}
 	}
 	since := time.UnixMilli(h.Agent.StartMS)
 	if h.Last.Seq > 0 {
 		since = time.UnixMilli(h.Last.Timestamp)
 	}
-	if act := s.live.conversation(keyOf(&h.Agent), s.cfg.Now()); act.After(since) {
+	if act := s.live.conversation(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
 		since = act
 	}
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
@@ -449,7 +449,7 @@ func (s *Service) silenceBroken(ctx context.Context, a *memory.Agent) (bool, err
 
 // dueOf returns when the agent is due next.
 func (s *Service) dueOf(h *memory.Head) time.Time {
-	a := &h.Agent
+	a := h.Agent
 	switch a.Status {
 	case memory.Stopping:
 		return time.Time{}

@@ -33,7 +33,7 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err
 		}
-		a := h.Agent
+		a := *h.Agent
 		r := r // a decision may run twice
 		if err := r.restore(&a); err != nil {
 			return memory.Change{}, err

@@ -112,7 +112,7 @@ func recordOf(t *testing.T, s service, id string) archived {
 	for i := range msgs {
 		msgs[i].Rev, msgs[i].Marks = 0, memory.Marks{}
 	}
-	return archived{h.Agent, msgs}
+	return archived{*h.Agent, msgs}
 }
 
 // sameRecord compares as stored.

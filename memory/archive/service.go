@@ -83,7 +83,7 @@ func (s Service) update(ctx context.Context, project string, n Notice) (changed 
 func (s Service) change(view memory.AgentView, h *memory.Head, n Notice) (memory.Change, error) {
 	old := facts(*h.Agent.Settings.Archive)
 	f, better := old.merge(n)
-	a := f.agent(h.Agent, n, s.Memory.NowMS())
+	a := f.agent(*h.Agent, n, s.Memory.NowMS())
 	a.Rev = h.Rev + 1
 	c := memory.Change{Agent: &a}
 	if !better && a.StartMS == h.Agent.StartMS && slices.Equal(f.Turns, old.Turns) && slices.Equal(f.Errors, old.Errors) {

@@ -175,7 +175,7 @@ func (s *Service) visitCall(ctx context.Context, project, id string, names []str
 	if err != nil {
 		return err
 	}
-	if err := v.Call(&h.Agent); err != nil {
+	if err := v.Call(h.Agent); err != nil {
 		return err
 	}
 	for q := (memory.MessageQuery{Limit: readPage}); ; {

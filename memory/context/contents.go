@@ -265,7 +265,7 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 		var rev int64
 		h, r, err = s.load(ctx, project, id, func(h *memory.Head) int {
 			rev = h.Agent.Rev
-			if by, bad = how(&h.Agent); bad != nil {
+			if by, bad = how(h.Agent); bad != nil {
 				return 0
 			}
 			if !by.policy.CutsPart() || by.extras.Scope != nil || least > maxEnd {
@@ -275,7 +275,7 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 		})
 		// The agent changed before the messages were read.
 		if err == nil && bad == nil && h.Agent.Rev != rev {
-			by, bad = how(&h.Agent)
+			by, bad = how(h.Agent)
 		}
 		if err = cmp.Or(err, bad); err != nil {
 			return h, r, by, v, err

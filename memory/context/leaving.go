@@ -44,12 +44,12 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		return Leaving{}, err
 	}
 	if l, ok, err := s.ancestry(ctx, &h); ok || err != nil {
-		l.Model = *s.PolicyOf(&h.Agent, nil).SummaryModel
+		l.Model = *s.PolicyOf(h.Agent, nil).SummaryModel
 		return l, err
 	}
 	// Most agents: their memories are not read.
-	if !s.PolicyOf(&h.Agent, nil).Summarizes() {
-		return Leaving{Agent: h.Agent, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}, nil
+	if !s.PolicyOf(h.Agent, nil).Summarizes() {
+		return Leaving{Agent: *h.Agent, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}, nil
 	}
 	busy := s.Answering(project, id)
 	h, msgs, err := s.Remembered(ctx, project, id)
@@ -59,8 +59,8 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	if err != nil {
 		return Leaving{}, err
 	}
-	l := Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
-	p := s.PolicyOf(&h.Agent, nil)
+	l := Leaving{Agent: *h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
+	p := s.PolicyOf(h.Agent, nil)
 	if !p.Summarizes() {
 		return l, nil
 	}
@@ -225,7 +225,7 @@ func (s *Service) ancestry(ctx context.Context, h *memory.Head) (l Leaving, ok b
 	if err != nil && !fault.Is(err, fault.NotFound) { // what was erased is not summarised
 		return Leaving{}, false, err
 	}
-	l = Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, ancestor: &first, rev: h.Rev}
+	l = Leaving{Agent: *h.Agent, Earlier: h.Agent.Settings.Memory.Summary, ancestor: &first, rev: h.Rev}
 	for _, m := range msgs {
 		if m.Seq > first.After && !m.Role.Instructs() {
 			l.Messages = append(l.Messages, m)

@@ -60,7 +60,7 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 		return Context{}, err
 	}
 	out := Context{
-		Agent: h.Agent, Policy: by.policy, Dropped: read.Dropped, Tokens: read.AllTokens, Healed: read.Healed, Shortened: read.Shortened,
+		Agent: *h.Agent, Policy: by.policy, Dropped: read.Dropped, Tokens: read.AllTokens, Healed: read.Healed, Shortened: read.Shortened,
 		Messages: make([]Message, 0, len(read.Entries)),
 	}
 	for _, e := range read.Entries {

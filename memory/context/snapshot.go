@@ -27,6 +27,9 @@ type Snapshot struct {
 // change them.
 func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
 	h, stored, err := s.SinceBase(ctx, project, id)
+	if err != nil {
+		return Snapshot{}, err
+	}
 	msgs := make([]memory.Message, 0, len(stored))
 	for i := range stored {
 		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Raw() != "" {
@@ -34,7 +37,7 @@ func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, e
 		}
 	}
 	m := &h.Agent.Settings.Memory
-	return Snapshot{Agent: h.Agent, Messages: msgs, Summary: m.Summary, ToolExchange: m.ToolExchange, Rev: h.Rev}, err
+	return Snapshot{Agent: *h.Agent, Messages: msgs, Summary: m.Summary, ToolExchange: m.ToolExchange, Rev: h.Rev}, nil
 }
 
 // Restore replaces an agent's memory with a snapshot, all or nothing and durable when it returns;

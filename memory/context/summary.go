@@ -22,8 +22,11 @@ type Summary struct {
 // Summary returns an agent's summary, also after its end.
 func (s *Service) Summary(ctx context.Context, project, id string) (Summary, error) {
 	h, err := s.Head(ctx, project, id)
+	if err != nil {
+		return Summary{}, err
+	}
 	m := &h.Agent.Settings.Memory
-	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
+	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, nil
 }
 
 // SetSummary replaces an agent's summary; "" removes it. With upToSeq above 0 the messages up to
@@ -154,7 +157,7 @@ func (s *Service) edit(ctx context.Context, project, id string, decide func(view
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
-		a, rev := h.Agent, h.Rev+1 // decide may move h on
+		a, rev := *h.Agent, h.Rev+1 // decide may move h on
 		c, err := decide(view, &h, &a.Settings.Memory)
 		if err != nil {
 			return memory.Change{}, err

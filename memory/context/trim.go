@@ -21,7 +21,7 @@ func (s *Service) Summarizable(ctx context.Context, project, id string, keepRece
 	for _, i := range window.Summarizable(r.views, keepRecent) {
 		out = append(out, r.stored[i])
 	}
-	return h.Agent, out, nil
+	return *h.Agent, out, nil
 }
 
 // TrimRequest is how far a memory is trimmed. Exactly one field is set.
@@ -116,7 +116,7 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 			out, list = r.rewritten(d, c)
 			return nil
 		}
-		if err := run(&h.Agent); err != nil {
+		if err := run(h.Agent); err != nil {
 			return Trimmed{}, err
 		}
 		_, busy := s.Busy(ctx, project, id)
@@ -138,7 +138,7 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 					return memory.Change{}, err
 				}
 				r = newContents(r.key, &h, m.Since(msgs), extent{})
-				if err := run(&h.Agent); err != nil {
+				if err := run(h.Agent); err != nil {
 					return memory.Change{}, err
 				}
 			}
@@ -208,7 +208,7 @@ func standIn(w *window.Message, call *memory.Message) memory.Message {
 // leave, the start of the memory moves; if others do, they are marked as dropped; and if messages
 // are inserted or reordered, the memory starts again with copies.
 func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory.Message) (memory.Change, error) {
-	a, rev := h.Agent, h.Rev+1
+	a, rev := *h.Agent, h.Rev+1
 	a.Rev = rev
 	if d.copies() {
 		c, err := h.Refill(&a.Settings.Memory, list, s.NowMS(), true)

@@ -185,7 +185,7 @@ func (e *Engine) Create(ctx context.Context, a memory.Agent, limit int, c memory
 	if err != nil {
 		return memory.Agent{}, false, err
 	}
-	return s.head.Agent, false, nil
+	return *s.head.Agent, false, nil
 }
 
 // Erase implements memory.Ledger.

@@ -85,7 +85,7 @@ func (s *snapshot) count(m *memory.Message, by int) {
 
 // trim drops the oldest messages beyond what is kept.
 func (s *snapshot) trim() {
-	from, most := 0, maxTail(&s.head.Agent)
+	from, most := 0, maxTail(s.head.Agent)
 	for len(s.tail)-from > most || s.bytes > maxTailBytes && len(s.tail)-from > 1 {
 		s.count(&s.tail[from], -1)
 		s.rest = max(s.rest, s.tail[from].Rev)
@@ -105,7 +105,7 @@ func (s *snapshot) apply(c memory.Change) *snapshot {
 	owned := false // whether n's array is its own, so that places within s's tail may be written
 	own := func() {
 		if !owned {
-			n.tail, owned = grown(n.tail, maxTail(&s.head.Agent)), true
+			n.tail, owned = grown(n.tail, maxTail(s.head.Agent)), true
 		}
 	}
 	for i := range c.Append {

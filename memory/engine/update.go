@@ -115,7 +115,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 		Write: memory.Write{Ref: a.ref, Version: s.version(), Before: s.head.Agent.Status, Change: c, Epoch: epoch},
 		agent: a, fails: fails, since: time.Now(), done: make(chan struct{}), kept: kept,
 	}
-	if err := encode(&w.Write, &s.head.Agent, c.Agent); err != nil {
+	if err := encode(&w.Write, s.head.Agent, c.Agent); err != nil {
 		return nil, err
 	}
 	w.after = s.apply(c)

@@ -105,7 +105,7 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	if err != nil {
 		return nil, err
 	}
-	redactor := s.Memory.Redactor(&head.Agent)
+	redactor := s.Memory.Redactor(head.Agent)
 	reports = redacted(reports, redactor, recent)
 	now := s.Memory.NowMS()
 	var out []Recorded

@@ -123,7 +123,7 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 			return memory.Change{}, err
 		}
 		m.Rev, m.State, m.Marks.State = 6, memory.Superseded, 6
-		a := tx.Head().Agent
+		a := *tx.Head().Agent
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 400, memory.EndOK, 6
 		return memory.Change{Agent: &a, Replace: []memory.Message{m}, Events: events(memory.Event{ID: "end", Type: 103, CreatedMS: 1500, Body: []byte("\xff\x00 no text")})}, nil
 	}))

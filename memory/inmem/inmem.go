@@ -89,7 +89,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 		return 0, "", err
 	}
 	defer s.mu.Unlock()
-	a := &w.Head.Agent
+	a := w.Head.Agent
 	if a.JoinKey != "" {
 		if id, ok := s.joins[key{a.Project, a.JoinKey}]; ok {
 			return 0, id, nil
@@ -122,7 +122,7 @@ func (s *Store) room(a *memory.Agent, limit int) error {
 	live, sessions := 0, 0
 	own := &a.Settings.Memory
 	for k, other := range s.agents {
-		h := &other.head.Agent
+		h := other.head.Agent
 		if k.project != a.Project || h.Status.Ended() {
 			continue
 		}

@@ -104,7 +104,7 @@ func (a *agent) place() memory.AgentPlace {
 }
 
 func matches(h *memory.Head, q *memory.AgentQuery) bool {
-	a := &h.Agent
+	a := h.Agent
 	for _, want := range q.Tags() {
 		if !slices.ContainsFunc(h.Tags(), func(t memory.Tag) bool { return t.Name == want.Name && slices.Contains(want.Values, t.Value) }) {
 			return false
@@ -123,7 +123,7 @@ func (s *Store) Find(ctx context.Context, project string, by memory.Lookup) (str
 	defer s.mu.Unlock()
 	var best *agent
 	for k, a := range s.agents {
-		if k.project == project && found(by, &a.head.Agent) && (best == nil || before(by, a, best)) {
+		if k.project == project && found(by, a.head.Agent) && (best == nil || before(by, a, best)) {
 			best = a
 		}
 	}
@@ -145,7 +145,7 @@ func found(by memory.Lookup, a *memory.Agent) bool {
 
 // before reports whether a is found rather than b.
 func before(by memory.Lookup, a, b *agent) bool {
-	x, y := &a.head.Agent, &b.head.Agent
+	x, y := a.head.Agent, b.head.Agent
 	switch {
 	case by.Key != "" && x.Status.Ended() != y.Status.Ended():
 		return y.Status.Ended()
@@ -269,7 +269,7 @@ func (s *Store) over(beforeMS int64, limit int) (list []memory.Ref) {
 		}
 	}
 	for k, a := range s.agents {
-		if h := &a.head.Agent; len(list) < limit && h.Status.Ended() && h.StopMS < beforeMS && !busy[k] {
+		if h := a.head.Agent; len(list) < limit && h.Status.Ended() && h.StopMS < beforeMS && !busy[k] {
 			list = append(list, memory.Ref{Project: k.project, ID: k.id})
 		}
 	}

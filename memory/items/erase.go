@@ -96,7 +96,7 @@ func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.
 			return err
 		}
 		for i := range page.Heads {
-			if err := fn(&page.Heads[i].Agent); err != nil {
+			if err := fn(page.Heads[i].Agent); err != nil {
 				return err
 			}
 		}

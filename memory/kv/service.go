@@ -123,7 +123,7 @@ func (s *Service) open(ctx context.Context, project, name string) (place, error)
 	}
 	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL, nil, own.GC}
 	if s.External {
-		p.Space, p.agent = Space{Project: project, Name: name}, &h.Agent
+		p.Space, p.agent = Space{Project: project, Name: name}, h.Agent
 	}
 	if own.TTL > 0 {
 		p.ttl = own.TTL

@@ -417,7 +417,7 @@ func (w *writes) writeTags(st *pg.Parts) {
 	var starts, nos, of []int64
 	for _, r := range w.tagged {
 		nos = append(nos, r.no)
-		a := &r.head.Agent
+		a := r.head.Agent
 		for _, tag := range r.head.Tags() {
 			projects, names, values = append(projects, pg.Stored(a.Project)), append(names, pg.Stored(tag.Name)), append(values, pg.Stored(tag.Value))
 			starts, of = append(starts, a.StartMS), append(of, r.no)

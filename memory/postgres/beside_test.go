@@ -152,7 +152,7 @@ func TestSealedBeside(t *testing.T) {
 				default:
 				}
 				err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.AgentView) (memory.Change, error) {
-					a := tx.Head().Agent
+					a := *tx.Head().Agent
 					a.Settings.LLM.APIKey, a.Rev = secret.String(fmt.Sprint(key, " ", i)), tx.Head().Rev+1
 					return memory.Change{Agent: &a}, nil
 				})

@@ -39,7 +39,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 
 // create checks that the agent can be created, and writes it.
 func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit int) (no int64, existing string, wake bool, err error) {
-	a := &w.Head.Agent
+	a := w.Head.Agent
 	if limit > 0 || a.Settings.Memory.MaxSessions > 0 { // joins that count agents do so one after the other
 		_, err := tx.Exec(ctx, "INSERT INTO project_gate (project) VALUES ($1) ON CONFLICT DO NOTHING", pg.Stored(a.Project))
 		if err == nil {
@@ -81,7 +81,7 @@ func (w *writes) queueNew(b *pgx.Batch, no int64) {
 // insertAgent inserts the row of an agent and queues those of its head and its keys. written is the
 // length of its messages.
 func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *memory.Head, private []byte, written int64) (no int64, err error) {
-	a := &h.Agent
+	a := h.Agent
 	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, pg.Stored(a.Project), pg.Stored(a.ID), pg.Stored(a.Name), pg.Stored(a.Settings.Channel), a.Status,
 		a.StartMS, a.StopMS, pg.Stored(a.Message), a.Rev, pg.Stored(a.JoinKey), pg.Stored(a.JoinHash), s.sealer.Seal(private, tables.AgentOwner(a.Project, a.ID))).Scan(&no)

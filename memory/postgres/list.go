@@ -136,7 +136,8 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 			}
 			page.Heads, err = pg.Collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
 				var no int64
-				err = s.scanAgent(row, &h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{&h})
+				h.Agent = new(memory.Agent)
+				err = s.scanAgent(row, h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{&h})
 				page.Places = append(page.Places, memory.AgentPlace{StartMS: h.Agent.StartMS, No: no})
 				return h, err
 			}, list, listed...)

@@ -104,8 +104,9 @@ func (s *Store) askLoads(ctx context.Context, list []*pg.Question[load]) {
 			var st memory.Stored
 			var endpoints int64
 			h := &st.Head
+			h.Agent = new(memory.Agent)
 			// What cannot be read is that agent's error alone.
-			err := s.scanAgent(rows, &h.Agent, &st.No, &st.Ver, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{h}, &endpoints, &at)
+			err := s.scanAgent(rows, h.Agent, &st.No, &st.Ver, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{h}, &endpoints, &at)
 			if at == 0 {
 				return err
 			}

@@ -59,7 +59,7 @@ func (s ledger) Head(_ context.Context, _, id string) (memory.Head, error) {
 	if len(s.said[id]) == 0 {
 		return memory.Head{}, fault.New(fault.NotFound, "there is no agent %q", id)
 	}
-	return memory.Head{Rev: int64(len(s.said[id]))}, nil
+	return memory.Head{Agent: &memory.Agent{ID: id}, Rev: int64(len(s.said[id]))}, nil
 }
 
 func (s ledger) Messages(_ context.Context, _, id string, q memory.MessageQuery) (out []memory.Message, err error) {

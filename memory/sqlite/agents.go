@@ -24,7 +24,7 @@ const fromAgent = "FROM agent a LEFT JOIN agent_settings s ON s.agent_no = a.no 
 // readAgent reads a row of selectAgent: all of a head but the last message.
 func readAgent(row dbfile.Row, s *seal.Sealer) (no int64, h memory.Head, err error) {
 	h = memory.Head{
-		Agent: memory.Agent{
+		Agent: &memory.Agent{
 			Project: row.Text(1), ID: row.Text(2), Name: row.Text(3), Status: memory.Status(row.Int(4)),
 			StartMS: row.Int(5), StopMS: row.Int(6), Message: row.Text(7), Rev: row.Int(8),
 			JoinKey: row.Text(9), JoinHash: row.Text(10),
@@ -36,7 +36,7 @@ func readAgent(row dbfile.Row, s *seal.Sealer) (no int64, h memory.Head, err err
 	}
 	plain, err := s.Open(row.Blob(15), tables.AgentOwner(h.Agent.Project, h.Agent.ID))
 	if err == nil {
-		err = codec.DecodeAgent(plain, &h.Agent)
+		err = codec.DecodeAgent(plain, h.Agent)
 	}
 	if err != nil {
 		err = fmt.Errorf("settings of agent %s: %w", h.Agent.ID, err)

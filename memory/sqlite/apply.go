@@ -57,7 +57,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 }
 
 func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, existing string, err error) {
-	a := &w.Head.Agent
+	a := w.Head.Agent
 	if a.JoinKey != "" {
 		row, err := t.Conn.First("SELECT id FROM agent WHERE project = ? AND join_key = ? AND join_key <> ''", a.Project, a.JoinKey)
 		if err != nil {
@@ -88,7 +88,7 @@ func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, exist
 
 // insertAgent stores a new agent. written is how many bytes of messages come with it.
 func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int64, err error) {
-	a := &h.Agent
+	a := h.Agent
 	no, err = t.Insert(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, head_rev, next_seq, last_turn, written, tally)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
 		a.Message, a.Rev, a.JoinKey, a.JoinHash, h.Rev, h.NextSeq, h.LastTurn, written, h.Tally.Encode())
@@ -111,7 +111,7 @@ func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int6
 
 // insertTags stores the tags of an agent that has none stored.
 func (t *tx) insertTags(no int64, h *memory.Head) error {
-	a := &h.Agent
+	a := h.Agent
 	for _, tag := range h.Tags() {
 		_, err := t.Exec("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES (?, ?, ?, ?, ?)", a.Project, tag.Name, tag.Value, a.StartMS, no)
 		if err != nil {

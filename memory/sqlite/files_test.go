@@ -219,7 +219,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := func(tx memory.AgentView) (memory.Change, error) {
-		a := tx.Head().Agent
+		a := *tx.Head().Agent
 		a.Status, a.StopMS, a.Rev = memory.Stopped, 1, tx.Head().Rev+1
 		return memory.Change{Agent: &a}, nil
 	}

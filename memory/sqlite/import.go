@@ -77,7 +77,7 @@ type incoming struct{ t *tx }
 
 // InsertAgent implements tables.Store.
 func (m incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
-	a := &h.Agent
+	a := h.Agent
 	if !a.Status.Ended() {
 		if err := keysAreFree(m.t.Conn, a); err != nil {
 			return 0, err

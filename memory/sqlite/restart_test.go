@@ -279,7 +279,7 @@ func fill(t *testing.T, s *drivers.SQLite) {
 		}}, nil
 	}))
 	do(s.Update(ctx, "p", agent("p", 4).ID, func(tx memory.AgentView) (memory.Change, error) {
-		a := tx.Head().Agent
+		a := *tx.Head().Agent
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 99, memory.EndIdle, tx.Head().Rev+1
 		return memory.Change{Agent: &a, Events: []memory.Event{{ID: "ev1", Type: 102, CreatedMS: 5, Body: []byte("{}")}}}, nil
 	}))

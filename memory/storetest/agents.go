@@ -64,7 +64,7 @@ func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) 
 		t.Fatal(err)
 	}
 	wantSame(t, "messages", list, []memory.Message{greeting})
-	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting, Tally: &memory.Tally{Answers: 1}})
+	wantSame(t, "head", h, memory.Head{Agent: &a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting, Tally: &memory.Tally{Answers: 1}})
 }
 
 // testCreateEnded checks that an agent which has ended before it is created is not counted among
@@ -114,7 +114,7 @@ func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Ledger) {
 
 	for i, status := range []memory.Status{memory.Idle, memory.Starting, memory.Stopping, memory.Recovering} {
 		update(t, ctx, s, first, func(view memory.AgentView) (memory.Change, error) {
-			a := view.Head().Agent
+			a := *view.Head().Agent
 			a.Status, a.Rev = status, view.Head().Rev+1
 			return memory.Change{Agent: &a}, nil
 		})
@@ -212,7 +212,7 @@ func testCreateJoinKey(t *testing.T, ctx context.Context, s memory.Ledger) {
 	}
 	check("while live", a)
 	update(t, ctx, s, a, end(memory.Stopped, 9))
-	check("when stopped", head(t, ctx, s, a).Agent)
+	check("when stopped", *head(t, ctx, s, a).Agent)
 	if list := ledger(t, ctx, s, a); len(list) != 0 {
 		t.Errorf("a repeated join wrote %v", contents(list))
 	}
@@ -232,7 +232,7 @@ func testCreateIDTaken(t *testing.T, ctx context.Context, s memory.Ledger) {
 	b.Name = "another"
 	_, _, err := s.Create(ctx, b, 0, memory.Change{})
 	wantCode(t, err, fault.Conflict)
-	wantSame(t, "head", head(t, ctx, s, a).Agent, a)
+	wantSame(t, "head", *head(t, ctx, s, a).Agent, a)
 }
 
 func testCreateFailsWhole(t *testing.T, ctx context.Context, s memory.Ledger) {
@@ -256,11 +256,11 @@ func testUpdateAgent(t *testing.T, ctx context.Context, s memory.Ledger) {
 	changed.Settings.LLM.APIKey, changed.Settings.Channel = "sk-2", "hall"
 	changed.Properties, changed.Rev, changed.Message = raw(`{"n":1}`), 3, "why"
 	update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
-		wantSame(t, "agent in the decision", view.Head().Agent, a)
+		wantSame(t, "agent in the decision", *view.Head().Agent, a)
 		return memory.Change{Agent: &changed}, nil
 	})
 	h := head(t, ctx, s, a)
-	wantSame(t, "agent", h.Agent, changed)
+	wantSame(t, "agent", *h.Agent, changed)
 	if h.Rev != 3 || h.NextSeq != 2 || h.Last.Content != "one" {
 		t.Errorf("head %+v", h)
 	}
@@ -453,7 +453,7 @@ func testListTags(t *testing.T, ctx context.Context, s memory.Ledger) {
 	check("time", memory.AgentQuery{Labels: sales, FromMS: 100, ToMS: 100}, "name-3", "name-2")
 
 	update(t, ctx, s, newAgent(2), func(view memory.AgentView) (memory.Change, error) {
-		a := view.Head().Agent
+		a := *view.Head().Agent
 		a.Settings.Labels, a.Rev = map[string]string{"line": "sales", "new": "1"}, view.Head().Rev+1
 		return memory.Change{Agent: &a}, nil
 	})

@@ -25,7 +25,7 @@ func testAppendInOrder(t *testing.T, ctx context.Context, s memory.Ledger) {
 			t.Fatalf("message %d has seq %d, turn %d", i, m.Seq, m.TurnID)
 		}
 	}
-	wantSame(t, "head", head(t, ctx, s, a), memory.Head{Agent: a, NextSeq: 301, Rev: 151, LastTurn: 299, Last: list[299]})
+	wantSame(t, "head", head(t, ctx, s, a), memory.Head{Agent: &a, NextSeq: 301, Rev: 151, LastTurn: 299, Last: list[299]})
 }
 
 func testAppendKeepsEveryField(t *testing.T, ctx context.Context, s memory.Ledger) {
@@ -48,7 +48,7 @@ func testAppendAllOrNone(t *testing.T, ctx context.Context, s memory.Ledger) {
 	err := s.Update(ctx, project, a.ID, func(view memory.AgentView) (memory.Change, error) {
 		c, _ := says("two", "three")(view)
 		c.Append[1].Seq = 1 // is there already
-		stopped := view.Head().Agent
+		stopped := *view.Head().Agent
 		stopped.Status = memory.Stopped
 		c.Agent = &stopped
 		return c, nil
@@ -179,7 +179,7 @@ func testReplace(t *testing.T, ctx context.Context, s memory.Ledger) {
 		t.Fatal(err)
 	}
 	wantSame(t, "recent", list, []memory.Message{better})
-	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 3, LastTurn: 3, Last: better, Tally: &memory.Tally{Answers: 1, Interruptions: 1}})
+	wantSame(t, "head", h, memory.Head{Agent: &a, NextSeq: 2, Rev: 3, LastTurn: 3, Last: better, Tally: &memory.Tally{Answers: 1, Interruptions: 1}})
 	wantSame(t, "what was handed out before", held, []memory.Message{first})
 }
 

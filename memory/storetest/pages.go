@@ -277,7 +277,7 @@ func testListThenHead(t *testing.T, ctx context.Context, s memory.Ledger) {
 		go func() {
 			done <- s.Update(ctx, project, a.ID, func(view memory.AgentView) (memory.Change, error) {
 				h := view.Head()
-				ended := h.Agent
+				ended := *h.Agent
 				ended.Status, ended.StopMS, ended.Rev = memory.Stopped, ended.StartMS+1, h.Rev+1
 				return memory.Change{Agent: &ended}, nil
 			})

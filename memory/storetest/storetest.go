@@ -177,7 +177,7 @@ func wantSame(t *testing.T, what string, got, want any) {
 func end(status memory.Status, stopMS int64) memory.Decision {
 	return func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		a := h.Agent
+		a := *h.Agent
 		a.Status, a.StopMS, a.Message, a.Rev = status, stopMS, memory.EndOK, h.Rev+1
 		return memory.Change{Agent: &a}, nil
 	}

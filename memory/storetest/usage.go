@@ -72,7 +72,7 @@ func RunUsage(t *testing.T, open func(*testing.T) UsageStore) {
 	}
 	is("changed", "p", 2, 2, 6000, 6600)
 	if err := write("a", func(h memory.Head) memory.Change {
-		a := h.Agent
+		a := *h.Agent
 		a.Status, a.StopMS, a.Rev = memory.Stopped, 2, h.Rev+1
 		return memory.Change{Agent: &a}
 	}); err != nil {

@@ -161,7 +161,7 @@ func (m *importing) agent(a *export.Agent) error {
 	if err != nil {
 		return err
 	}
-	no, err := m.to.InsertAgent(&memory.Head{Agent: a.Agent, Rev: a.HeadRev, NextSeq: a.NextSeq, LastTurn: a.LastTurn, Tally: a.Tally}, private)
+	no, err := m.to.InsertAgent(&memory.Head{Agent: &a.Agent, Rev: a.HeadRev, NextSeq: a.NextSeq, LastTurn: a.LastTurn, Tally: a.Tally}, private)
 	m.nos[memory.Ref{Project: a.Project, ID: a.ID}] = no
 	return m.taken(err, "agent %s (%s) of project %s", a.ID, a.Name, a.Project)
 }

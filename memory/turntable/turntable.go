@@ -144,7 +144,7 @@ func Read(ctx context.Context, s *agents.Service, project, id string) (memory.Ag
 		return memory.Agent{}, nil, err
 	}
 	msgs, err := s.All(ctx, project, id)
-	return h.Agent, Of(h.Agent.Settings.Memory.Own(msgs)), err
+	return *h.Agent, Of(h.Agent.Settings.Memory.Own(msgs)), err
 }
 
 // StartMetadata returns start.metadata of the turn table.

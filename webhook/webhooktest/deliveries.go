@@ -288,7 +288,7 @@ func testBacklog(r rig) {
 func testSweepWaitsForPending(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	err := r.store.Update(r.ctx, "acme", r.agent.ID, func(tx memory.AgentView) (memory.Change, error) {
-		a := tx.Head().Agent
+		a := *tx.Head().Agent
 		a.Status, a.StopMS, a.Rev = memory.Stopped, 5, 2
 		return memory.Change{Agent: &a, Events: []memory.Event{event("e1", 102, 5)}}, nil
 	})
