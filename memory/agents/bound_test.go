@@ -289,7 +289,7 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 				got = append(got, m.Text)
 			}
 			if !slices.Equal(got, want) {
-				t.Fatalf("%s, %s: %d messages, want %d: %.200v, want %.200v", when, name, len(got), len(want), got, want)
+				t.Fatalf("%s, %s: %d messages, the first %q; want %d, the first %q", when, name, len(got), got[0], len(want), want[0])
 			}
 			ten := 10
 			r, err = c.Context(t.Context(), "p", a.ID, memctx.Request{Policy: &window.Policy{Preset: "full", MaxMessages: &ten}})
@@ -315,10 +315,10 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 		put(1000)
 		check("one that outgrows what was read", "be brief")
 	}
-	first := func(state memory.State) {
+	set := func(seq int64, state memory.State) {
 		t.Helper()
 		err := s.Change(t.Context(), "p", a.ID, func(view memory.AgentView) (memory.Change, error) {
-			m, err := view.Seq(1)
+			m, err := view.Seq(seq)
 			m.State, m.Rev = state, view.Head().Rev+1
 			return memory.Change{Replace: []memory.Message{m}}, err
 		})
@@ -326,9 +326,9 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first(memory.Dropped)
+	set(1, memory.Dropped)
 	check("one that lost its rule")
-	first(memory.Final)
+	set(1, memory.Final)
 	check("one that has its rule again", "be brief")
 	var all []string
 	for i := range memory.MaxInstructions + 3 {
@@ -339,6 +339,12 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 		put(1000)
 	}
 	check("one with too many rules", all[3:]...)
+	h, err := s.Head(t.Context(), "p", a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(h.Agent.Settings.Memory.Instructions[0], memory.Removed)
+	check("one with one rule less", all[4:]...)
 	if _, err := memctx.New(s).Clear(t.Context(), "p", a.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,9 @@ type contents struct {
 	from      int64 // every message from this Seq on is in stored
 	stored    []memory.Message
 	views     []window.Message // of stored; a status keeps out what is not in memory
-	// standing are the memory's instructions before from.
+	// standing are the memory's instructions before from; seqs are those that it noted.
 	standing []memory.Message
+	seqs     []int64
 	// unordered is set if turn numbers decrease somewhere; lastTurn is the highest.
 	unordered bool
 	lastTurn  int64
@@ -39,8 +40,8 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 		}
 		const most = 256 // changes; with more, reading everything costs the same
 		q := memory.MessageQuery{AfterSeq: old.from - 1, AfterRev: old.rev, Limit: most}
-		if len(old.standing) > 0 {
-			q.AfterSeq = old.standing[0].Seq - 1
+		if len(old.seqs) > 0 {
+			q.AfterSeq = old.seqs[0] - 1
 		}
 		changed, err := s.Messages(ctx, project, id, q)
 		if err != nil {
@@ -61,7 +62,7 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 		}
 		at, _ := slices.BinarySearchFunc(msgs, from, func(m memory.Message, seq int64) int { return int(m.Seq - seq) })
 		r := newContents(k, &h, msgs[at:])
-		r.from = from
+		r.from, r.seqs = from, h.Agent.Settings.Memory.Standing(from)
 		ok, err := s.addStanding(ctx, &h, r)
 		if err != nil {
 			return memory.Head{}, nil, err
@@ -76,7 +77,7 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 // addStanding reads the instructions before the contents. It reports false if one of them changed
 // after the head was read.
 func (s *Service) addStanding(ctx context.Context, h *memory.Head, r *contents) (ok bool, err error) {
-	for _, seq := range h.Agent.Settings.Memory.Standing(r.from) {
+	for _, seq := range r.seqs {
 		msgs, err := s.Messages(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
 		if err != nil {
 			return false, err
@@ -97,7 +98,8 @@ func (s *Service) addStanding(ctx context.Context, h *memory.Head, r *contents) 
 // usable reports whether cached contents are of this agent and memory, and long enough. They are
 // read again when they have become far longer than a policy needs.
 func (r *contents) usable(h *memory.Head, least int) bool {
-	return r.startMS == h.Agent.StartMS && r.base == h.Agent.Settings.Memory.BaseSeq && r.reaches(h, least) && len(r.stored) <= maxContents
+	m := &h.Agent.Settings.Memory
+	return r.startMS == h.Agent.StartMS && r.base == m.BaseSeq && r.reaches(h, least) && slices.Equal(r.seqs, m.Standing(r.from)) && len(r.stored) <= maxContents
 }
 
 // reaches reports whether the contents hold the newest n messages of the memory, or all of it.
