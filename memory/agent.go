@@ -144,8 +144,15 @@ type Memory struct {
 	// them.
 	SummaryRev int64       `json:"summary_rev,omitempty"`
 	Acts       []MemoryAct `json:"acts,omitempty"`
-	// Front counts the beginning of a long memory; nil of others. The Service keeps it.
-	Front *Front `json:"front,omitempty"`
+	// Instructions are the Seqs of the newest MaxInstructions system and developer messages in the
+	// memory, ascending. With fewer, these are all. The list is immutable once set. From, unless 0,
+	// is a Seq before which the memory holds nothing else, apart from answers of which nothing was
+	// heard. The Service keeps both, so that little of a long memory is read.
+	Instructions []int64 `json:"instructions,omitempty"`
+	From         int64   `json:"from,omitempty"`
+	// Removed is how many messages of the ledger were cleared, if it is the one that keeps a
+	// project's items.
+	Removed int64 `json:"removed,omitempty"`
 	// Inherited is what was taken over from the agent before; nil for nothing.
 	Inherited *Inherited `json:"inherited,omitempty"`
 	// Working are the settings of the agent's working memory.

@@ -121,14 +121,20 @@ type MemoryAct struct {
 	Base   int64  `json:"base"`   // Memory.BaseSeq since then
 }
 
-// MarkMemory records in a change of the agent at which revision its summary and its memory changed.
-// The head is that before the change.
+// MarkMemory records in a change of the agent at which revision its summary and its memory changed,
+// and notes its instructions. The head is that before the change.
 func (c *Change) MarkMemory(head *Head) {
 	if c.Agent == nil {
+		if list, from, differ := head.Agent.Settings.Memory.after(c); differ {
+			a := *head.Agent
+			a.Settings.Memory.Instructions, a.Settings.Memory.From = list, from
+			c.Agent = &a // nothing that a live tail shows: the agent keeps its Rev
+		}
 		return
 	}
 	was, is := &head.Agent.Settings.Memory, &c.Agent.Settings.Memory
-	is.SummaryRev, is.Acts = was.SummaryRev, was.Acts
+	is.SummaryRev, is.Acts, is.Instructions = was.SummaryRev, was.Acts, was.Instructions
+	is.Note(c)
 	if is.Summary != was.Summary || is.SummaryMS != was.SummaryMS || is.SummaryUpTo != was.SummaryUpTo {
 		is.SummaryRev = head.Rev + 1
 	}

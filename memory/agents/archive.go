@@ -17,6 +17,7 @@ func (s *Service) PastRetention(endMS int64) bool {
 func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
 	c := memory.Change{Append: msgs}
 	redactChange(&c, s.Redactor(&a))
+	a.Settings.Memory.Note(&c)
 	if _, _, err := s.cfg.Ledger.Create(ctx, a, 0, c); err != nil {
 		return err
 	}
@@ -43,6 +44,7 @@ func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide
 			h := view.Head()
 			redactChange(&c, s.Redactor(h.Agent))
 			err = c.Mark(view)
+			c.MarkMemory(&h)
 		}
 		if err == nil {
 			updated = c.Agent

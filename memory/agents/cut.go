@@ -8,10 +8,13 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// farBehind is how many Seqs may lie between the start of the memory and the first message that is
-// still in it. Beyond that the start moves up, so that a cut on write reads a limited number of
-// messages.
-const farBehind = 256
+// How many Seqs may lie between the start of the memory and the first message that is still in it,
+// before the start moves up: Memory.BaseSeq, and Memory.From, so that a cut on write reads little
+// more than what the memory holds.
+const (
+	farBehind = 256
+	behind    = 32
+)
 
 // cut applies the agent's policy to a change that appends, if the policy applies on write: first
 // between the last stored message and the first new one, then to the whole memory. Messages that
@@ -39,7 +42,8 @@ func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) er
 		}
 		views[last], views[old] = list[last].ForWindow(), list[old].ForWindow()
 	}
-	for _, i := range p.Cut(views, counter) {
+	gone := p.Cut(views, counter)
+	for _, i := range gone {
 		list[i].State = memory.Dropped
 	}
 	rev := h.Rev + 1
@@ -64,8 +68,8 @@ func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) er
 			out.Messages[i] = *now
 		}
 	}
-	if !cuttable.spared {
-		advanceBase(c, &h, list)
+	if cuttable.whole || len(gone) > 0 {
+		advance(c, &h, list)
 	}
 	return nil
 }
@@ -74,8 +78,8 @@ func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) er
 type cuttable struct {
 	list    []memory.Message // a copy, in order of Seq
 	counter window.Counter
-	// spared is set if list is only the end of the memory, of which nothing will be cut.
-	spared bool
+	// whole is set if list is all of the memory, and not only the end that the cut needs.
+	whole bool
 }
 
 // cuttableOf returns the messages since the start of the memory, or as much of the end as the cut
@@ -89,47 +93,54 @@ func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Po
 		return nil, err
 	}
 	m := &h.Agent.Settings.Memory
-	all := int(max(h.NextSeq-max(m.BaseSeq, 1), 0))
+	since := int(max(h.NextSeq-m.Start(), 0))
+	all := min(since, memory.MaxRead)
 	n := all
-	if f := m.Front; f != nil && !f.Many {
-		n = min(n, int(h.NextSeq-f.Seq))
+	if p.Spares(all + len(m.Instructions) + len(added)) { // only the last message matters
+		n = min(n, behind)
 	}
 	for ; ; n = min(4*n, all) {
 		stored, err := view.Last(n)
 		if err != nil {
 			return nil, err
 		}
-		list := m.Since(stored)
-		if n == all || len(list) == 0 || len(list) < len(stored) {
-			return &cuttable{list: slices.Clone(list), counter: counter}, nil
+		first, _ := slices.BinarySearchFunc(stored, m.Start(), func(m memory.Message, seq int64) int { return cmp.Compare(m.Seq, seq) })
+		list := stored[first:]
+		if n < all && lastInMemory(list) < 0 {
+			continue
 		}
-		missing, _ := m.Front.Missing(list)
-		out := make([]memory.Message, 0, len(list)+len(m.Front.System)+len(added))
-		for _, seq := range m.Front.Before(list[0].Seq) {
+		before := h.NextSeq
+		if len(list) > 0 {
+			before = list[0].Seq
+		}
+		out := make([]memory.Message, 0, len(list)+len(added)+len(m.Instructions))
+		for _, seq := range m.Standing(before) {
 			msg, err := view.Seq(seq)
 			if err != nil {
 				return nil, err
 			}
 			out = append(out, msg)
-			missing--
 		}
-		last := lastInMemory(list)
-		if out = append(out, list...); missing == 0 {
-			return &cuttable{list: out, counter: counter}, nil
-		}
-		if last >= 0 && p.Spares(int(m.Front.Count)+len(list)+len(added)) {
-			return &cuttable{out, counter, true}, nil
-		}
+		return &cuttable{append(out, list...), counter, n == since}, nil
 	}
 }
 
-// advanceBase moves the start of the memory up if it is far before the first message that is still
-// in it.
-func advanceBase(c *memory.Change, h *memory.Head, list []memory.Message) {
+// advance moves the start of the memory up if it is far before the first message that is still in
+// it, and From if only instructions are before that.
+func advance(c *memory.Change, h *memory.Head, list []memory.Message) {
+	a := *h.Agent
+	m := &a.Settings.Memory
 	first := slices.IndexFunc(list, func(m memory.Message) bool { return m.InMemory() })
-	if first >= 0 && list[first].Seq-max(h.Agent.Settings.Memory.BaseSeq, 1) > farBehind {
-		a := *h.Agent
-		a.Settings.Memory.BaseSeq, a.Rev = list[first].Seq, h.Rev+1
+	if first < 0 {
+		return
+	}
+	if list[first].Seq-max(m.BaseSeq, 1) > farBehind {
+		m.BaseSeq, a.Rev = list[first].Seq, h.Rev+1
+		c.Agent = &a
+	}
+	other := slices.IndexFunc(list, func(m memory.Message) bool { return m.InMemory() && !m.Role.Instructs() })
+	if other >= 0 && list[other].Seq-m.Start() > behind {
+		m.StartAt(list[other].Seq)
 		c.Agent = &a
 	}
 }
@@ -148,15 +159,16 @@ func (s *Service) cutBehind(view memory.AgentView, c *memory.Change) error {
 	}
 	list, counter := append(cuttable.list, c.Append...), cuttable.counter
 	slices.SortFunc(list, func(a, b memory.Message) int { return cmp.Compare(a.Seq, b.Seq) })
-	for _, i := range p.Cut(windowMessages(list), counter) {
+	gone := p.Cut(windowMessages(list), counter)
+	for _, i := range gone {
 		if slices.ContainsFunc(c.Append, func(m memory.Message) bool { return m.Seq == list[i].Seq }) {
 			continue
 		}
 		list[i].State, list[i].Rev = memory.Dropped, h.Rev+1
 		c.Replace = append(c.Replace, list[i])
 	}
-	if !cuttable.spared {
-		advanceBase(c, &h, list)
+	if cuttable.whole || len(gone) > 0 {
+		advance(c, &h, list)
 	}
 	return nil
 }

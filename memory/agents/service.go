@@ -197,6 +197,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	inherited := memory.Change{Append: taken}
 	redactChange(&inherited, redactor)
 	c.Append = append(inherited.Append, c.Append...) // events are not sent about inherited messages
+	a.Settings.Memory.Note(&c)
 	if err := s.cfg.Quota.Room(a.Project, len(c.Append), bytesOf(c.Append)); err != nil {
 		return memory.Agent{}, err
 	}
@@ -384,9 +385,6 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 			return memory.Change{}, err
 		}
 		c.MarkMemory(&head)
-		if err := c.KeepFront(view, &head); err != nil {
-			return memory.Change{}, err
-		}
 		w.change, w.rev, w.timed = c, head.Rev, nil
 		w.ended, w.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		w.saveEvery = agent.Settings.Memory.Checkpoints.EverySeconds

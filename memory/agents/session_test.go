@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +181,9 @@ func TestInheritInstructions(t *testing.T) {
 	_, got, err := s.Remembered(t.Context(), "p", second.ID)
 	if err != nil || got[0].Content != "be brief" || got[1].Content != "x" {
 		t.Errorf("%+v %+v, %v", got[0], got[1], err)
+	}
+	if noted := second.Settings.Memory.Instructions; !slices.Equal(noted, []int64{1}) {
+		t.Errorf("instructions: %v", noted)
 	}
 }
 

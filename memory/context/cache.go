@@ -4,11 +4,15 @@ import (
 	"sync"
 
 	lru "github.com/heardlog/heardlog/internal/cache"
+	"github.com/heardlog/heardlog/memory"
 )
 
 // maxCached limits the messages in the cache, of all agents together. They take about 20 MB in
 // addition to their texts.
 const maxCached = 20_000
+
+// maxContents is how long cached contents may grow, before they are read again.
+const maxContents = memory.MaxRead + 1024
 
 // cache keeps the contents of memories by agent. The caller checks what it gets against the agent's
 // head.
@@ -26,12 +30,6 @@ func (c *cache) get(k agentKey) *contents {
 	return r
 }
 
-func (c *cache) put(r *contents) {
-	if len(r.stored) > maxCached/2 { // it would evict all others; it is read each time instead
-		c.byKey.Remove(r.key)
-		return
-	}
-	c.byKey.Set(r.key, r)
-}
+func (c *cache) put(r *contents) { c.byKey.Set(r.key, r) }
 
 func (c *cache) remove(k agentKey) { c.byKey.Remove(k) }

@@ -55,7 +55,7 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 	if err := s.CheckPolicy("policy", r.Policy); err != nil {
 		return Context{}, err
 	}
-	h, mem, by, read, err := s.read(ctx, project, id, func(a *memory.Agent) (method, error) { return s.methodFor(a, &r) }, nil)
+	h, mem, by, read, err := s.read(ctx, project, id, func(a *memory.Agent) (method, error) { return s.methodFor(a, &r) }, true, false)
 	if err != nil {
 		return Context{}, err
 	}
@@ -71,7 +71,7 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 			m.Parts = nil
 		}
 		if e.Index >= 0 {
-			m.Stored = &mem.stored[e.Index]
+			m.Stored = mem.at(e.Index)
 			if e.Kind == window.Kept && len(m.Parts) == 0 {
 				m.Text = m.Stored.TextFor(by.view, m.Stored.Content)
 			}

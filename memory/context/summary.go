@@ -91,6 +91,7 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 			m.BaseSeq = upToSeq + 1
 			return memory.Change{}, nil
 		}
+		m.StartAt(upToSeq + 1)
 		return dropped(view, h.Rev+1, gone)
 	})
 }

@@ -13,13 +13,13 @@ import (
 // leave it: all but the newest keepRecent, without system messages. It does not separate tool calls
 // from their results.
 func (s *Service) Summarizable(ctx context.Context, project, id string, keepRecent int) (memory.Agent, []memory.Message, error) {
-	h, r, err := s.loadAll(ctx, project, id)
+	h, stored, err := s.SinceBase(ctx, project, id)
 	if err != nil {
 		return memory.Agent{}, nil, err
 	}
 	var out []memory.Message
-	for _, i := range window.Summarizable(r.views, keepRecent) {
-		out = append(out, r.stored[i])
+	for _, i := range window.Summarizable(windowMessages(stored), keepRecent) {
+		out = append(out, stored[i])
 	}
 	return *h.Agent, out, nil
 }
@@ -98,10 +98,11 @@ func (d *rewriting) copies() bool { return len(d.insert) > 0 || !slices.IsSorted
 func (s *Service) rewrite(ctx context.Context, project, id string, decide func([]window.Message, window.Counter) rewriting) (Trimmed, error) {
 	const tries = 8
 	for try := 1; ; try++ {
-		h, r, err := s.loadAll(ctx, project, id)
+		h, stored, err := s.SinceBase(ctx, project, id)
 		if err != nil {
 			return Trimmed{}, err
 		}
+		r := newContents(agentKey{project, id}, &h, stored)
 		var d rewriting
 		var out Trimmed
 		var list []memory.Message
@@ -137,7 +138,7 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 				if err != nil {
 					return memory.Change{}, err
 				}
-				r = newContents(r.key, &h, m.Since(msgs), extent{})
+				r = newContents(r.key, &h, m.Since(msgs))
 				if err := run(h.Agent); err != nil {
 					return memory.Change{}, err
 				}
@@ -239,6 +240,14 @@ func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory
 		if len(d.keep) > 0 {
 			a.Settings.Memory.BaseSeq = r.stored[d.keep[0]].Seq
 		}
+		c.Agent = &a
+	} else if !r.unordered {
+		start := h.NextSeq
+		if first := slices.IndexFunc(d.keep, func(i int) bool { return !r.views[i].IsSystem() }); first >= 0 {
+			start = r.stored[d.keep[first]].Seq
+		}
+		a.Settings.Memory.StartAt(start)
+		a.Rev = h.Agent.Rev // nothing that a live tail shows
 		c.Agent = &a
 	}
 	return c, nil

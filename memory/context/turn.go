@@ -21,26 +21,26 @@ func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *windo
 	how := func(*memory.Agent) (method, error) {
 		return method{policy: p, counter: c, view: v, extras: window.Extras{Question: true}}, nil
 	}
-	_, mem, _, read, err := s.read(ctx, t.Agent.Project, t.Agent.ID, how, (*contents).hasQuestion)
+	_, mem, _, read, err := s.read(ctx, t.Agent.Project, t.Agent.ID, how, false, true)
 	if err != nil {
 		return err
 	}
 	t.Window = &agents.TurnWindow{Policy: p, Counter: c, View: v}
 	if !*p.Enabled {
-		t.Context = memory.LastQuestion(mem.stored)
+		t.Context = memory.LastQuestion(mem.rest)
 		return nil
 	}
 	t.Context = make([]*memory.Message, 0, len(read.Entries))
 	last := &memory.Message{}
 	for _, e := range read.Entries {
 		if e.Kind == window.Kept {
-			last = &mem.stored[e.Index]
+			last = mem.at(e.Index)
 			t.Context = append(t.Context, last)
 			continue
 		}
 		m := memory.Message{TurnID: last.TurnID, Timestamp: last.Timestamp}
 		if e.Index >= 0 {
-			m = mem.stored[e.Index]
+			m = *mem.at(e.Index)
 			m.Generated, m.Sent, m.Interrupted = "", "", false // the text is not what was said
 		}
 		m.Role, m.Content, m.Parts = e.Message.Role, e.Message.Text, e.Message.Parts
@@ -51,13 +51,7 @@ func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *windo
 		t.Context = append(t.Context, &m)
 	}
 	if !slices.ContainsFunc(t.Context, func(m *memory.Message) bool { return !m.Role.Instructs() }) {
-		t.Context = memory.LastQuestion(mem.stored) // a model needs something to answer
+		t.Context = memory.LastQuestion(mem.rest) // a model needs something to answer
 	}
 	return nil
-}
-
-// hasQuestion reports whether the contents hold words of the user, beside the system messages
-// before them.
-func (r *contents) hasQuestion() bool {
-	return slices.ContainsFunc(r.stored[r.extent.lead:], func(m memory.Message) bool { return m.Role == memory.User && m.InContext() })
 }

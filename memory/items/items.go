@@ -98,7 +98,7 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 			}
 		}
 		h := view.Head()
-		if err := s.checkItems(view, &h); err != nil {
+		if err := s.checkItems(&h); err != nil {
 			return memory.Change{}, err
 		}
 		var err error
@@ -123,25 +123,9 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 
 // checkItems refuses an item if the project's own ledger has as many as allowed. Cleared items do
 // not count.
-func (s Service) checkItems(view memory.AgentView, h *memory.Head) error {
-	most, n := int64(s.Max), h.NextSeq-1
-	if most == 0 || n < most { // a ledger has no more messages than places
-		return nil
-	}
-	from := int64(1)
-	if f := h.Agent.Settings.Memory.Front; f != nil {
-		from, n = f.Seq, n-f.Removed
-	}
-	msgs, err := view.Last(int(h.NextSeq - from))
-	if err != nil {
-		return err
-	}
-	for i := range msgs {
-		if msgs[i].Seq >= from && msgs[i].State == memory.Removed {
-			n--
-		}
-	}
-	if n < most {
+func (s Service) checkItems(h *memory.Head) error {
+	most, n := int64(s.Max), h.NextSeq-1-h.Agent.Settings.Memory.Removed
+	if most == 0 || n < most {
 		return nil
 	}
 	return fault.New(fault.Quota, "the project holds %d memories that are no running agent's, as many as it may; clear some", n)
@@ -424,6 +408,11 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 		}
 		if len(c.Replace) == 0 {
 			return c, nil
+		}
+		if strings.HasPrefix(k.project, ownProject) { // see checkItems
+			a := *h.Agent
+			a.Settings.Memory.Removed += int64(len(c.Replace))
+			c.Agent = &a
 		}
 		ledger, err := view.Last(int(h.NextSeq))
 		if err != nil {

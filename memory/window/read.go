@@ -76,7 +76,26 @@ func newSlot(m *Message, at int, kind Kind) slot {
 // include flags, rounds, messages, tokens, integrity, and then what x adds. c counts tokens; nil is
 // the estimate. Without any limit the whole list is returned.
 func (p Policy) Read(list []Message, c Counter, x Extras) View {
-	v, _ := p.read(list, part{}, c, x)
+	if c == nil {
+		c = Estimated{}
+	}
+	r := p.rules()
+	s := accepted(list, x)
+	inScope := len(s)
+	if !r.enabled {
+		return memoryOff(c, x, inScope)
+	}
+	s, asked := r.question(r.include(s), x)
+	now := x.Utterance != nil || len(asked) > 0
+	s = lastRounds(s, r.maxRounds, r.keepSystem)
+	s, healed := r.fit(s, c, now)
+	s, shortened := shorten(s, c, r.maxTokens)
+	if now && r.dropHanging {
+		s = dropTrailingUsers(s)
+	}
+	s = append(s, asked...)
+	v := assemble(s, c, x)
+	v.Dropped, v.Healed, v.Shortened = inScope-ofList(s), healed, shortened
 	return v
 }
 
@@ -88,112 +107,11 @@ func (r *rules) question(s []slot, x Extras) (rest, asked []slot) {
 	return s, nil
 }
 
-// part is where a list belongs in a longer one: its first lead messages are the system messages at
-// the start of that, and the rest is its end. missing is how many accepted messages are missing
-// between; system messages are among them only if bare is set.
-type part struct {
-	lead, missing int
-	bare          bool // lead is 0 whether there are system messages in front or not
-}
-
-// ReadPart is Read for the end of a long memory. list begins with lead system messages, which are
-// all those before the end, and continues with the end; missing accepted messages are between the
-// two. bare is set if the system messages are missing too. sure reports whether the view equals
-// that of the whole memory: the policy cuts within the end, so nothing before it matters. Otherwise
-// more of the memory is needed.
-func (p Policy) ReadPart(list []Message, lead, missing int, bare bool, c Counter, x Extras) (v View, sure bool) {
-	return p.read(list, part{lead, missing, bare}, c, x)
-}
-
-func (p Policy) read(list []Message, of part, c Counter, x Extras) (v View, sure bool) {
-	if c == nil {
-		c = Estimated{}
-	}
-	r := p.rules()
-	s := accepted(list, x)
-	inScope := len(s) + of.missing
-	if of.missing > 0 && x.Scope != nil { // it is unknown how many of them are in scope
-		return View{}, false
-	}
-	if !r.enabled {
-		return memoryOff(c, x, inScope), true
-	}
-	s, asked := r.question(r.include(s), x)
-	now := x.Utterance != nil || len(asked) > 0
-	var anchor int32 = -1
-	if of.missing > 0 {
-		if anchor = r.anchor(s, of); anchor < 0 {
-			return View{}, false
-		}
-	}
-	s = lastRounds(s, r.maxRounds, r.keepSystem)
-	s = r.cut(s, c)
-	if anchor >= 0 && holds(s, anchor) {
-		return View{}, false
-	}
-	s, healed := r.mended(s, c, now)
-	s, shortened := shorten(s, c, r.maxTokens)
-	if now && r.dropHanging {
-		s = dropTrailingUsers(s)
-	}
-	s = append(s, asked...)
-	v = assemble(s, c, x)
-	v.Dropped, v.Healed, v.Shortened = inScope-ofList(s), healed, shortened
-	return v, true
-}
-
-// anchor returns the place of the first message of the end that is neither a system message nor a
-// result. If a cut removes it, the cut does not depend on what comes before. It returns -1 if no
-// cut could show that.
-func (r *rules) anchor(s []slot, of part) int32 {
-	if r.importance || of.bare && r.keepSystem && r.includeSystem {
-		return -1
-	}
-	at := int32(-1)
-	for i := range s {
-		e := &s[i]
-		if int(e.at) >= of.lead && !e.system && !e.isResult() {
-			at = e.at
-			break
-		}
-	}
-	users := 0
-	for i := range s {
-		if int(s[i].at) >= of.lead && s[i].m.isRealUser() {
-			users++
-		}
-	}
-	switch {
-	// The words that are kept are before the end.
-	case users == 0 && r.maxTokens > 0 && r.keepLastUser:
-		return -1
-	// An earlier round would decide whether the first of these starts the view.
-	case users > 0 && users == r.maxRounds:
-		return -1
-	}
-	return at
-}
-
-// holds reports whether s, whose places ascend, has the place.
-func holds(s []slot, at int32) bool {
-	for i := range s {
-		if s[i].at >= at {
-			return s[i].at == at
-		}
-	}
-	return false
-}
-
 // fit cuts to the budgets and repairs what the cuts broke. Stand-ins count too, so it cuts again
 // after adding some. movedOn is set if something will follow the list.
 func (r *rules) fit(s []slot, c Counter, movedOn bool) (out []slot, healed []string) {
-	return r.mended(r.cut(s, c), c, movedOn)
-}
-
-// mended is fit of what is cut already.
-func (r *rules) mended(s []slot, c Counter, movedOn bool) (out []slot, healed []string) {
-	for had := 0; ; s = r.cut(s, c) {
-		s = r.mend(s, movedOn)
+	for had := 0; ; {
+		s = r.mend(r.cut(s, c), movedOn)
 		healed = standIns(s)
 		if len(healed) <= had {
 			return s, healed

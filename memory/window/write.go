@@ -29,9 +29,8 @@ func (p Policy) Cut(list []Message, c Counter) []int {
 	return leaving(list, s)
 }
 
-// CutsPart reports whether Read of a long memory leaves out its start whatever is there, so that
-// the end is enough for ReadPart.
-func (p Policy) CutsPart() bool {
+// KeepsEnd reports whether Read of a long list keeps its end, whatever is before that.
+func (p Policy) KeepsEnd() bool {
 	r := p.rules()
 	return !r.enabled || !r.importance && (r.maxMessages > 0 || r.maxTokens > 0 || r.maxRounds > 0)
 }

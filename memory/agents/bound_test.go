@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -26,7 +26,7 @@ import (
 type rows struct {
 	memory.Ledger
 	n atomic.Int64
-	// blind tells that nothing of a memory's beginning is known as counted.
+	// blind hides what is known of a memory's start.
 	blind bool
 }
 
@@ -58,7 +58,9 @@ type rowsTx struct {
 func (t rowsTx) Head() memory.Head {
 	h := t.AgentView.Head()
 	if t.r.blind {
-		h.Agent.Settings.Memory.Front = nil
+		a := *h.Agent
+		a.Settings.Memory.From = 0
+		h.Agent = &a
 	}
 	return h
 }
@@ -118,9 +120,8 @@ func anyPolicy(rnd *rand.Rand) *window.Policy {
 	return &p
 }
 
-// TestLongMemoryReadsItsEnd: a context of a long memory is the same whether all of the memory is
-// looked at or its end alone, whatever the ledger and the policy, all presets among them; and it is
-// its end alone that is read wherever the policy has a limit.
+// TestLongMemoryReadsItsEnd: a context of a long memory is the same whether a policy is given all
+// of the memory or its end, whatever the ledger and the policy, all presets among them.
 func TestLongMemoryReadsItsEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -154,20 +155,12 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 					}
 				}
 			}
-			h, err := store.Head(t.Context(), "p", a.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if h.Agent.Settings.Memory.Front == nil {
-				t.Fatal("the beginning is not counted")
-			}
-			checkFront(t, store, a.ID)
-			counted := &rows{Ledger: store}
+			checkBounds(t, store, a.ID)
 			whole := memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
-			part := memctx.New(newService(func(c *agents.Config) { c.Ledger = counted }))
+			part := memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
 			for i := range 36 {
 				if i%12 == 0 { // nothing is kept of before
-					part = memctx.New(newService(func(c *agents.Config) { c.Ledger = counted }))
+					part = memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
 				}
 				if i%7 == 3 {
 					if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{anyMessage(rnd, i), anyMessage(rnd, i)}); err != nil {
@@ -182,14 +175,11 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 				if say := "now"; rnd.IntN(2) == 0 {
 					r.Utterance = &say
 				}
-				counted.n.Store(0)
 				got, err := part.Context(t.Context(), "p", a.ID, r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				read := counted.n.Load()
-				// Of which everything is, and which is looked for in all of the memory.
-				r.Scope = &window.Scope{}
+				r.Scope = &window.Scope{} // everything is of it, and all of the memory is read
 				want, err := whole.Context(t.Context(), "p", a.ID, r)
 				if err != nil {
 					t.Fatal(err)
@@ -197,62 +187,202 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 				if !reflect.DeepEqual(want, got) { // far faster where nothing differs
 					t.Fatalf("policy %+v (-whole +end):\n%s", p, cmp.Diff(want, got))
 				}
-				if i%12 == 0 && p.CutsPart() && p.MaxMessages == nil && p.MaxTokens == nil && read > 2000 {
-					t.Errorf("preset %s: %d messages were read", p.Preset, read)
-				}
 			}
 		})
 	}
 }
 
-// checkFront counts what is counted of a memory's beginning.
-func checkFront(t *testing.T, store memory.Ledger, id string) {
+// TestPromptReadsItsEnd: the prompt of a turn has the same messages as the context, and only about
+// as many are read as the policy can keep.
+func TestPromptReadsItsEnd(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(3, 9))
+	counted := &rows{Ledger: storetest.New()}
+	s := newService(func(c *agents.Config) { c.Ledger = counted })
+	a := join(t, s, nil)
+	for i := 0; i < 3000; {
+		batch := make([]memory.Message, 1+rnd.IntN(400))
+		for j := range batch {
+			batch[j] = anyMessage(rnd, i)
+			i++
+		}
+		if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seqs := func(m *memory.Message) int64 {
+		if m == nil {
+			return 0
+		}
+		return m.Seq
+	}
+	for i := range 60 {
+		p := anyPolicy(rnd)
+		if i < 6 {
+			p = &window.Policy{Preset: window.PresetNames()[i]}
+		}
+		prompts := memctx.New(s) // nothing is kept of before
+		counted.n.Store(0)
+		turn, err := prompts.Begin(t.Context(), "p", a.ID, agents.TurnRequest{Plan: plan(user("and?")), Cut: func(error) {}, Policy: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of which the turn itself reads as many as max_history, and 16.
+		if n := counted.n.Load() - memory.DefaultMaxHistory - 16; p.Preset == "recent" && i < 6 && n > 48+64 || n > 2*memory.MaxRead {
+			t.Errorf("policy %+v: %d messages were read", p, n)
+		}
+		want, err := memctx.New(s).Context(t.Context(), "p", a.ID, memctx.Request{Policy: p, Scope: &window.Scope{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, all []int64
+		for _, m := range turn.Context {
+			got = append(got, seqs(m))
+		}
+		for _, m := range want.Messages {
+			all = append(all, seqs(m.Stored))
+		}
+		if p.Preset != "pairs" && !slices.Equal(got, all) { // pairs takes the question apart
+			t.Errorf("policy %+v (-context +prompt):\n%s", p, cmp.Diff(all, got))
+		}
+		settle(t, s, turn, agents.Answer{Generated: "yes", Sent: "yes", Complete: true})
+	}
+}
+
+// TestMemoryBeyondTheBound: of a memory that is longer than a policy may read, it is given the
+// newest messages and the newest of the instructions before them, also when both were read before.
+func TestMemoryBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	store := storetest.New()
+	s := newService(func(c *agents.Config) { c.Ledger = store })
+	a := join(t, s, nil)
+	kept := memctx.New(s)
+	said := 0
+	put := func(n int) {
+		t.Helper()
+		batch := make([]memory.Message, n)
+		for i := range batch {
+			batch[i] = []memory.Message{user(fmt.Sprint(said)), llm(fmt.Sprint(said))}[said%2]
+			said++
+		}
+		if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rule := func(text string) {
+		t.Helper()
+		if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: text}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, rules ...string) {
+		t.Helper()
+		want := slices.Clone(rules)
+		for i := max(0, said-memory.MaxRead); i < said; i++ {
+			want = append(want, fmt.Sprint(i))
+		}
+		for name, c := range map[string]*memctx.Service{"fresh": memctx.New(s), "kept": kept} {
+			r, err := c.Context(t.Context(), "p", a.ID, memctx.Request{Policy: &window.Policy{Preset: "full"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range r.Messages {
+				got = append(got, m.Text)
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s, %s: %d messages, the first %q; want %d, the first %q", when, name, len(got), got[0], len(want), want[0])
+			}
+			ten := 10
+			r, err = c.Context(t.Context(), "p", a.ID, memctx.Request{Policy: &window.Policy{Preset: "full", MaxMessages: &ten}})
+			if err != nil || len(r.Messages) != len(rules)+ten || r.Dropped != len(want)-len(r.Messages) {
+				t.Fatalf("%s, %s: %d messages of %d, %d dropped; %v", when, name, len(r.Messages), len(want), r.Dropped, err)
+			}
+		}
+	}
+	rule("be brief")
+	put(100)
+	check("a short one", "be brief")
+	for range 5 {
+		put(998)
+	}
+	check("a long one", "be brief")
+	for range 300 {
+		put(2)
+		if said%50 == 0 {
+			check("one that grows", "be brief")
+		}
+	}
+	for range 2 {
+		put(1000)
+		check("one that outgrows what was read", "be brief")
+	}
+	set := func(seq int64, state memory.State) {
+		t.Helper()
+		err := s.Change(t.Context(), "p", a.ID, func(view memory.AgentView) (memory.Change, error) {
+			m, err := view.Seq(seq)
+			m.State, m.Rev = state, view.Head().Rev+1
+			return memory.Change{Replace: []memory.Message{m}}, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(1, memory.Dropped)
+	check("one that lost its rule")
+	set(1, memory.Final)
+	check("one that has its rule again", "be brief")
+	var all []string
+	for i := range memory.MaxInstructions + 3 {
+		all = append(all, fmt.Sprint("rule ", i))
+		rule(all[i])
+	}
+	for range 5 {
+		put(1000)
+	}
+	check("one with too many rules", all[3:]...)
+	h, err := s.Head(t.Context(), "p", a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(h.Agent.Settings.Memory.Instructions[0], memory.Removed)
+	check("one with one rule less", all[4:]...)
+	if _, err := memctx.New(s).Clear(t.Context(), "p", a.ID); err != nil {
+		t.Fatal(err)
+	}
+	said = 0
+	put(50)
+	check("one that was cleared")
+}
+
+// checkBounds compares what an agent says of its memory with the ledger.
+func checkBounds(t *testing.T, store memory.Ledger, id string) {
 	t.Helper()
 	h, msgs, err := store.Recent(t.Context(), "p", id, 1_000_000, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &h.Agent.Settings.Memory
-	f := m.Front
-	if f == nil {
+	var want []int64
+	for i := range msgs {
+		switch x := &msgs[i]; {
+		case x.Seq < m.BaseSeq || !x.InMemory():
+		case x.Role.Instructs():
+			want = append(want, x.Seq)
+		case x.Seq < m.From:
+			t.Errorf("message %d is in memory, before %d", x.Seq, m.From)
+		}
+	}
+	if len(m.Instructions) == memory.MaxInstructions { // perhaps not all
 		return
 	}
-	if behind := h.NextSeq - f.Seq; behind > 2*1024 {
-		t.Errorf("%d messages are not counted", behind)
-	}
-	want := memory.Front{Seq: f.Seq, LastTurn: f.LastTurn, Unordered: f.Unordered}
-	last := int64(-1)
-	for i := range msgs {
-		x := &msgs[i]
-		if x.Seq < m.BaseSeq || x.Seq >= f.Seq {
-			continue
-		}
-		if last = max(last, x.TurnID); x.TurnID < last && !f.Unordered {
-			t.Errorf("seq %d: turn %d behind turn %d", x.Seq, x.TurnID, last)
-		}
-		if x.State == memory.Unplayed && x.Role == memory.Assistant && x.Original() != "" {
-			want.Unheard++
-		}
-		if x.State == memory.Removed {
-			want.Removed++
-		}
-		if !x.InMemory() {
-			continue
-		}
-		if want.Count++; x.Role == memory.System {
-			want.System = append(want.System, x.Seq)
-		}
-	}
-	if len(want.System) > memory.MaxFrontSystem {
-		want.System, want.Many = nil, true
-	}
-	if d := cmp.Diff(want, *f); d != "" || f.LastTurn < last {
-		t.Errorf("last turn %d (-counted +front):\n%s", last, d)
+	if d := cmp.Diff(want, m.Instructions, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("instructions (-ledger +noted):\n%s", d)
 	}
 }
 
-// TestFrontIsKept: what is counted of a memory's beginning stays right whatever is done to it.
-func TestFrontIsKept(t *testing.T) {
+// TestBoundsAreKept: what an agent says of its memory is right, whatever is done to that.
+func TestBoundsAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -266,7 +396,7 @@ func TestFrontIsKept(t *testing.T) {
 				if err != nil && !fault.Is(err, fault.Invalid) && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Conflict) {
 					t.Fatal(err)
 				}
-				checkFront(t, store, a.ID)
+				checkBounds(t, store, a.ID)
 			}
 			last := 0
 			for range 60 {
@@ -292,55 +422,6 @@ func TestFrontIsKept(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// loads counts how often a store is asked for an agent's messages.
-type loads struct {
-	memory.Store
-	n atomic.Int64
-}
-
-func (l *loads) Load(ctx context.Context, project, id string, n int, known memory.Version) (memory.Stored, error) {
-	l.n.Add(1)
-	return l.Store.Load(ctx, project, id, n, known)
-}
-
-// TestFrontReadsNothing appends to an agent in memory, singly and in batches: counting its
-// beginning reads nothing from the store, and what is in memory is not counted.
-func TestFrontReadsNothing(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{1, 2, 300} {
-		store := &loads{Store: inmem.New()}
-		ledger := engine.New(store, engine.Options{})
-		s := newService(func(c *agents.Config) { c.Ledger = ledger })
-		a := join(t, s, nil)
-		for n := 0; n < 900; n += size {
-			batch := make([]memory.Message, size)
-			for i := range batch {
-				batch[i] = []memory.Message{user("when?"), llm("at nine")}[(n+i)%2]
-			}
-			if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
-				t.Fatal(err)
-			}
-			if h, err := ledger.Head(t.Context(), "p", a.ID); err != nil || n+size <= 48 && h.Agent.Settings.Memory.Front != nil {
-				t.Fatalf("batches of %d: %d messages are counted, %v", size, n+size, err)
-			}
-		}
-		// Once, since this store counts versions and the engine learns that by it; and once more if
-		// the first batch is longer than what is in memory.
-		most := int64(1)
-		if size > 48 {
-			most = 2
-		}
-		if n := store.n.Load(); n > most {
-			t.Errorf("batches of %d: the store was asked %d times", size, n)
-		}
-		checkFront(t, ledger, a.ID)
-		h, err := ledger.Head(t.Context(), "p", a.ID)
-		if f := h.Agent.Settings.Memory.Front; err != nil || f == nil || h.NextSeq-f.Seq > 48 {
-			t.Errorf("batches of %d: %+v counted of %d, %v", size, f, h.NextSeq, err)
-		}
 	}
 }
 
@@ -394,7 +475,7 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 				put(100, 1)
 				reads = store.n.Load()
 				if i == 1 {
-					checkFront(t, store.Ledger, a.ID)
+					checkBounds(t, store.Ledger, a.ID)
 				}
 				_, msgs, err := store.Ledger.Recent(t.Context(), "p", a.ID, 1_000_000, false)
 				if err != nil {
