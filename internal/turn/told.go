@@ -3,7 +3,6 @@ package turn
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -50,8 +49,7 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 			}
 		}
 		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
-		secrets := sync.OnceValue(call.Secrets)
-		if !told.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) }) {
+		if !told.Record(t, body, ledger, seqs, call.Secrets().Remove) {
 			t = nil
 		}
 		done <- t

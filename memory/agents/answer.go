@@ -402,6 +402,13 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
+		if t := out.Told(); t != nil {
+			if ok, err := t.Stands(view); err != nil {
+				return memory.Change{}, err
+			} else if !ok {
+				out.DropTold()
+			}
+		}
 		m := out
 		c := memory.Change{Append: []memory.Message{m}}
 		if a.Failure != nil {
