@@ -1,10 +1,6 @@
 package memory
 
-import (
-	"slices"
-
-	"github.com/heardlog/heardlog/internal/fault"
-)
+import "slices"
 
 // Told is what an LLM was given for one answer. It has the body of the request in parts: those that
 // the body for an earlier answer has too, and the texts of the others. What is learned later of the
@@ -15,47 +11,29 @@ type Told struct {
 	Policy Limits `json:"policy,omitzero"`
 	URL    string `json:"url,omitempty"` // of the last attempt, without secrets
 	Tries  []Try  `json:"tries,omitempty"`
-	// Rev is the newest revision of a message then.
-	Rev   int64      `json:"rev,omitempty"`
-	Of    int64      `json:"of,omitempty"` // Seq of the earlier answer; 0 for none
-	Parts []ToldPart `json:"parts"`
+	Rev    int64  `json:"rev,omitempty"` // the newest revision of a message then
+	Of     int64  `json:"of,omitempty"`  // Seq of the earlier answer; 0 for none
+	// Parts are the body; none if it was too long.
+	Parts []ToldPart `json:"parts,omitempty"`
 	// Unplaced are the messages of the ledger that were told in other words.
 	Unplaced []int64 `json:"unplaced,omitempty"`
-	Cut      bool    `json:"cut,omitempty"` // a text was too long and is not kept
 }
 
-// ToldPart is either one part of a body or, if Count is not 0, Count parts of the earlier answer's
-// body.
+// ToldPart is either a text or, if Count is not 0, Count parts of the earlier answer's body.
 type ToldPart struct {
 	From  int     `json:"from,omitempty"`
 	Count int     `json:"count,omitempty"`
 	Text  string  `json:"text,omitempty"`
-	Seqs  []int64 `json:"seqs,omitempty"` // of the messages of the ledger in it
+	Seqs  []int64 `json:"seqs,omitempty"` // of the messages of the ledger in the text
 }
 
-// Stands reports whether the ledger still has what the record repeats, and no message in its own
-// parts was removed. The record may be made while another change does that.
-func (t *Told) Stands(view AgentView) (bool, error) {
-	if view.Head().Rev <= t.Rev {
-		return true, nil
+// Own returns the messages of the ledger that the record itself may have words of.
+func (t *Told) Own() []int64 {
+	out := slices.Clone(t.Unplaced)
+	for i := range t.Parts {
+		out = append(out, t.Parts[i].Seqs...)
 	}
-	seqs := slices.Clone(t.Unplaced)
-	for _, p := range t.Parts {
-		seqs = append(seqs, p.Seqs...)
-	}
-	for _, seq := range append(seqs, t.Of) {
-		if seq == 0 {
-			continue
-		}
-		m, err := view.Seq(seq)
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return false, err
-		}
-		if err != nil || m.State == Removed || seq == t.Of && m.Told() == nil {
-			return false, nil
-		}
-	}
-	return true, nil
+	return out
 }
 
 // Limits is the part of a policy that limits a context; 0 is no limit.

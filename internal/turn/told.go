@@ -3,6 +3,7 @@ package turn
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -49,9 +50,8 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 			}
 		}
 		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
-		if !told.Record(t, body, ledger, seqs, call.Secrets().Remove) {
-			t = nil
-		}
+		secrets := sync.OnceValue(call.Secrets)
+		told.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) })
 		done <- t
 	}()
 }
@@ -88,8 +88,6 @@ func (a *answer) record() *memory.Told {
 		return nil
 	}
 	t := <-done
-	if t != nil {
-		t.Tries = tries
-	}
+	t.Tries = tries
 	return t
 }

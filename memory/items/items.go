@@ -429,7 +429,7 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 		if err != nil {
 			return c, err
 		}
-		retold := told.Forget(ledger, func(seq int64) bool {
+		untold := told.Drop(ledger, func(seq int64) bool {
 			return slices.ContainsFunc(c.Replace, func(m memory.Message) bool { return m.Seq == seq })
 		})
 		ledger = slices.Clone(ledger)
@@ -443,7 +443,7 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 				return c, err
 			}
 		}
-		for _, m := range retold {
+		for _, m := range untold {
 			m.Rev = h.Rev + 1
 			c.Replace = append(c.Replace, m)
 		}

@@ -5,7 +5,6 @@
 package told
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -93,19 +92,23 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 		}
 		return nil
 	})
-	t = Request{Answer: answer, Messages: []Message{}}
+	t = Request{Answer: answer, Exact: whole && len(parts) > 0, Messages: []Message{}}
+	said := slices.Clone(answer.Told().Unplaced)
 	for _, p := range parts {
-		t.Body = append(t.Body, p.Text...)
+		t.Body, said = append(t.Body, p.Text...), append(said, p.Seqs...)
 	}
-	t.Exact = whole && !answer.Told().Cut
-	said := append(seqsOf(parts), answer.Told().Unplaced...)
 	read(slices.Min(append(said, first)), first)
-	texts, from, to := split(t.Body)
-	for i := from; i < to && len(texts) == len(parts); i++ {
-		m := Message{JSON: bytes.TrimLeft(texts[i], ","), Seqs: parts[i].Seqs}
-		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Told(), texts[i]) })
+	read(answer.Seq, slices.Max(append(said, 0))+1)
+	at := 0
+	gjson.Parse(string(t.Body)).Get("messages").ForEach(func(_, v gjson.Result) bool {
+		m := Message{JSON: json.RawMessage(v.Raw)}
+		for ; len(parts) > 0 && at+len(parts[0].Text) <= v.Index+len(v.Raw); parts = parts[1:] {
+			at, m.Seqs = at+len(parts[0].Text), append(m.Seqs, parts[0].Seqs...)
+		}
+		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Told(), &v) })
 		t.Messages = append(t.Messages, m)
-	}
+		return true
+	})
 	for seq, m := range found {
 		if seq < answer.Seq && seq >= first && !slices.Contains(said, seq) {
 			t.LeftOut = append(t.LeftOut, LeftOut{*m, leftOutReason(m, answer.Told())})
@@ -116,20 +119,21 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 	return t, err
 }
 
-// changed reports whether the ledger has other words for a message than its part of a body. More
-// words behind those, and evidence that fewer were heard, are no change.
-func changed(m *memory.Message, t *memory.Told, part []byte) bool {
+// changed reports whether the ledger has other words for a message than the body. More words behind
+// those, and evidence that fewer were heard, are no change.
+func changed(m *memory.Message, t *memory.Told, body *gjson.Result) bool {
 	if m == nil || m.Rev <= t.Rev {
 		return m == nil
 	}
 	original := *m
 	original.Content = m.Original()
-	holds := func(words []byte) bool { return bytes.Contains(part, words) }
-	if slices.ContainsFunc(append(formsOf(m), formsOf(&original)...), holds) {
-		return false
+	for _, words := range append(formsOf(m), formsOf(&original)...) {
+		if strings.Contains(body.Raw, string(words)) {
+			return false
+		}
 	}
-	said := gjson.GetBytes(bytes.TrimLeft(part, ","), "content").String()
-	return said == "" || !strings.HasPrefix(m.Original(), said)
+	said := body.Get("content").String()
+	return said == "" || !strings.HasPrefix(original.Content, said)
 }
 
 // leftOutReason returns why the LLM was not given a message: its state, or cleared (it had left the

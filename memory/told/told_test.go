@@ -3,6 +3,7 @@ package told_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -46,9 +47,7 @@ func (c *call) ask(n, look int, question, front string) *memory.Told {
 		near = append(near, &c.ledger[i])
 	}
 	record := &memory.Told{}
-	if !told.Record(record, []byte(body), near, seqs, asIs) {
-		c.t.Fatalf("the prompt of %d was not recorded", seq)
-	}
+	told.Record(record, []byte(body), near, seqs, asIs)
 	answer := memory.Message{Seq: seq + 1, Rev: rev + 1, Role: memory.Assistant, Content: fmt.Sprintf("At %d from platform two.", seq)}
 	answer.Amend(func(r *memory.Rare) { r.Told = record })
 	c.ledger, c.bodies[answer.Seq], c.seqs[answer.Seq] = append(c.ledger, answer), body, seqs
@@ -128,9 +127,9 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestForget removes messages of calls at random. Records that name them are gone, and all others
-// have their bodies, whatever they repeated parts of.
-func TestForget(t *testing.T) {
+// TestDrop removes messages of calls at random. No record has words of these any more, and each has
+// its body or is gone. Those before the first removed message stay.
+func TestDrop(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -139,84 +138,88 @@ func TestForget(t *testing.T) {
 		for i := range 1 + r.IntN(60) {
 			c.ask(window, look, fmt.Sprintf("Question %d", i%7), "")
 		}
-		removed := map[int64]bool{}
-		for range 3 {
-			for range 1 + r.IntN(3) {
-				removed[1+r.Int64N(c.ledger[len(c.ledger)-1].Seq)] = true
-			}
-			changed := told.Forget(c.ledger, func(seq int64) bool { return removed[seq] })
-			for i := range c.ledger {
-				m := &c.ledger[i]
-				for _, n := range changed {
-					if n.Seq == m.Seq {
-						*m = n
-					}
-				}
-				if removed[m.Seq] {
-					*m = memory.Message{Seq: m.Seq, Rev: m.Rev, State: memory.Removed}
-				}
-			}
-			c.wantBodies(func(seq int64) bool {
-				if removed[seq] {
-					return true
-				}
-				for _, s := range c.seqs[seq] {
-					if removed[s] {
-						return true
-					}
-				}
-				return false
-			})
+		last, removed := c.ledger[len(c.ledger)-1].Seq, map[int64]bool{}
+		for range 1 + r.IntN(3) {
+			removed[1+r.Int64N(last)] = true
 		}
+		dropped := map[int64]bool{}
+		for _, m := range told.Drop(c.ledger, func(seq int64) bool { return removed[seq] }) {
+			dropped[m.Seq] = true
+			if at := slices.IndexFunc(c.ledger, func(o memory.Message) bool { return o.Seq == m.Seq }); m.Told() == nil {
+				c.ledger[at] = m
+			}
+		}
+		for i, m := range c.ledger {
+			if removed[m.Seq] {
+				c.ledger[i] = memory.Message{Seq: m.Seq, Rev: m.Rev, State: memory.Removed}
+			}
+		}
+		for seq, seqs := range c.seqs {
+			if slices.ContainsFunc(seqs, func(seq int64) bool { return removed[seq] }) {
+				if dropped[seq] = true; c.ledger[slices.IndexFunc(c.ledger, func(m memory.Message) bool { return m.Seq == seq })].Told() != nil {
+					t.Errorf("answer %d has a record with %v", seq, seqs)
+				}
+			}
+			if dropped[seq] && seq < slices.Min(slices.Collect(maps.Keys(removed))) {
+				t.Errorf("answer %d has no record", seq)
+			}
+		}
+		c.wantBodies(func(seq int64) bool { return dropped[seq] || removed[seq] })
 		if t.Failed() {
 			t.Fatalf("window %d, look %d, removed %v", window, look, removed)
 		}
 	}
 }
 
-// TestForgetOtherWords: a record of a body that has a message in other words is dropped with it.
-func TestForgetOtherWords(t *testing.T) {
+// TestDropOtherWords: a record of a body that has a message in other words is dropped with it.
+func TestDropOtherWords(t *testing.T) {
 	t.Parallel()
 	question := &memory.Message{Seq: 1, Rev: 1, Role: memory.User, Content: "My code is canary."}
 	answer := memory.Message{Seq: 2, Rev: 2, Role: memory.Assistant}
 	record := &memory.Told{}
 	told.Record(record, []byte(`{"messages":[{"role":"user","content":"[14:02] my code is Canary"}]}`), []*memory.Message{question}, []int64{1}, asIs)
 	answer.Amend(func(r *memory.Rare) { r.Told = record })
-	got := told.Forget([]memory.Message{*question, answer}, func(seq int64) bool { return seq == 1 })
+	got := told.Drop([]memory.Message{*question, answer}, func(seq int64) bool { return seq == 1 })
 	if len(got) != 1 || got[0].Seq != 2 || got[0].Told() != nil {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestLongTexts: a text beyond the limit is left out, and the messages around it are known.
-func TestLongTexts(t *testing.T) {
+// TestForms records bodies of other forms, each after one that is almost the same.
+func TestForms(t *testing.T) {
 	t.Parallel()
-	image := strings.Repeat("x", 300<<10)
-	body := fmt.Sprintf(`{"messages":[{"role":"user","content":%q},{"role":"user","content":"And this?"}],"tools":[],"stream":true}`, image)
-	ledger := []*memory.Message{{Seq: 1, Role: memory.User, Content: image}, {Seq: 2, Role: memory.User, Content: "And this?"}}
-	var last *memory.Told
-	for i := range 3 {
-		record := &memory.Told{}
-		if !told.Record(record, []byte(body), ledger, []int64{1, 2}, asIs) || !record.Cut {
-			t.Fatalf("%+v", record)
+	parts := `[{"type":"text","text":"And this?"},{"type":"image_url","image_url":{"url":"data:,"}}]`
+	calls := `[{"id":"c1","function":{"name":"f","arguments":"{\"a\":[{}],\"b\":2}"}}]`
+	ledger := []*memory.Message{
+		{Seq: 1, Role: memory.User, Content: "42", Parts: json.RawMessage(parts)},
+		{Seq: 2, Role: memory.Assistant, ToolCalls: json.RawMessage(calls)},
+		{Seq: 3, Role: memory.Tool, Content: `{"rows":[{"a":1}],"n":2}`},
+		{Seq: 4, Role: memory.User, Content: "42"},
+	}
+	for _, body := range []string{
+		`{"messages":[{"role":"user","content":` + parts + `},{"role":"assistant","content":null,"tool_calls":` + calls + `},{"role":"tool","content":"{\"rows\":[{\"a\":1}],\"n\":2}","tool_call_id":"c42"},{"role":"user","content":"42"}],"n":42,"tools":[{"x":"42"}]}`,
+		`{"a":"42","messages":[{"content":` + parts + `,"role":"user"},{"content":null,"role":"assistant","tool_calls":` + calls + `},{"content":"{\"rows\":[{\"a\":1}],\"n\":2}","role":"tool"},{"content":"42","role":"user"}]}`,
+		`{"messages":[],"stream":true}`, `{}`, ``, `{"messages":[{"role":"user","content":"\\"}],"x":[{}],"y":{}}`,
+	} {
+		list := slices.Clone(ledger)
+		for i, suffix := range []string{"", "", " ", `,"z":1}`} {
+			record := &memory.Told{}
+			told.Record(record, []byte(body+suffix), list, []int64{1, 2, 3, 4}, asIs)
+			answer := &memory.Message{Seq: int64(5 + i), Role: memory.Assistant}
+			answer.Amend(func(r *memory.Rare) { r.Told = record })
+			list = append(list, answer)
+			got, ok := told.Parts(record, func(seq int64) *memory.Told { return list[seq-1].Told() })
+			text, seqs := "", []int64{}
+			for _, p := range got {
+				text, seqs = text+p.Text, append(seqs, p.Seqs...)
+			}
+			if !ok || text != body+suffix || strings.Contains(body, "rows") && fmt.Sprint(seqs) != "[1 2 3 4]" {
+				t.Errorf("%t, with messages %v: %s\nnot %s", ok, seqs, text, body+suffix)
+			}
 		}
-		b, err := json.Marshal(record)
-		if err != nil || len(b) > 600 {
-			t.Errorf("record %d has %d bytes, %v", i, len(b), err)
-		}
-		answer := &memory.Message{Seq: int64(3 + i), Role: memory.Assistant}
-		answer.Amend(func(r *memory.Rare) { r.Told = record })
-		ledger, last = append(ledger, answer), record
 	}
-	parts, ok := told.Parts(last, func(seq int64) *memory.Told { return ledger[seq-1].Told() })
-	got := ""
-	for _, p := range parts {
-		got += p.Text
-	}
-	if !ok || !json.Valid([]byte(got)) || !strings.Contains(got, `{"role":"user","content":"And this?"}],"tools":[],"stream":true}`) {
-		t.Errorf("%t %s", ok, got)
-	}
-	if many := `{"messages":[` + strings.Repeat(`{},`, 5000) + `{}]}`; told.Record(&memory.Told{}, []byte(many), nil, nil, asIs) {
-		t.Error("a prompt with too many messages was recorded")
+	long := &memory.Told{}
+	if told.Record(long, make([]byte, 2<<20), ledger, []int64{1, 2}, asIs); len(long.Parts) != 0 || len(long.Own()) != 2 {
+		t.Errorf("%+v", long)
 	}
 }

@@ -13,7 +13,7 @@ const reasons = {
 export function told(r, before) {
   const words = r.messages.map(text), old = before?.messages.map(text) ?? [];
   return html`<h3>What the model was given</h3>
-    ${r.exact ? nothing : html`<p class="quiet">Not all of the request was kept.</p>`}
+    ${r.exact ? nothing : html`<p class="quiet">The request was too long to be kept.</p>`}
     ${r.messages.some(m => m.changed) ? html`<p class="quiet">The marked messages have another text today.</p>` : nothing}
     <ol class="told" aria-label="Messages">${diff(old, words).map(([kind, i]) => said(kind, kind === "gone" ? before.messages[i] : r.messages[i], before))}</ol>
     ${before ? html`<p class="key quiet"><span class="new">new</span> and <span class="gone">gone</span> since the turn before</p>` : nothing}
