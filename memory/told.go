@@ -1,23 +1,39 @@
 package memory
 
-// Told is what an LLM was given for one answer. It has the body of the request in parts: messages
-// of the ledger, by their places, and the texts between them. Evidence that comes later does not
-// change it.
+import "slices"
+
+// Told is what an LLM was given for one answer. It has the body of the request in parts: those that
+// the body for an earlier answer has too, and the texts of the others. What is learned later of the
+// messages in it does not change it. Package told makes and reads it.
 type Told struct {
 	Base   int64  `json:"base,omitempty"`   // Memory.BaseSeq then
 	Resent bool   `json:"resent,omitempty"` // the list was the platform's own
 	Policy Limits `json:"policy,omitzero"`
 	URL    string `json:"url,omitempty"` // of the last attempt, without secrets
 	Tries  []Try  `json:"tries,omitempty"`
-	// Rev is the newest revision of a message then.
-	Rev   int64      `json:"rev,omitempty"`
-	Sum   int64      `json:"sum"` // CRC-32 of the body
-	Texts []ToldText `json:"texts,omitempty"`
-	// Parts are numbers: i is Texts[i]. Four numbers that begin with -seq stand for messages. The
-	// second is a field of package told, the fourth a checksum of 16 bits; the third is the last
-	// message's Seq for toldRun, else the length of the message's text. A length of 0 stands for a
-	// message that was told in other words, which are in Texts.
-	Parts []int64 `json:"parts"`
+	Rev    int64  `json:"rev,omitempty"` // the newest revision of a message then
+	Of     int64  `json:"of,omitempty"`  // Seq of the earlier answer; 0 for none
+	// Parts are the body; none if it was too long.
+	Parts []ToldPart `json:"parts,omitempty"`
+	// Unplaced are the messages of the ledger that were told in other words.
+	Unplaced []int64 `json:"unplaced,omitempty"`
+}
+
+// ToldPart is either a text or, if Count is not 0, Count parts of the earlier answer's body.
+type ToldPart struct {
+	From  int     `json:"from,omitempty"`
+	Count int     `json:"count,omitempty"`
+	Text  string  `json:"text,omitempty"`
+	Seqs  []int64 `json:"seqs,omitempty"` // of the messages of the ledger in the text
+}
+
+// Own returns the messages of the ledger that the record itself may have words of.
+func (t *Told) Own() []int64 {
+	out := slices.Clone(t.Unplaced)
+	for i := range t.Parts {
+		out = append(out, t.Parts[i].Seqs...)
+	}
+	return out
 }
 
 // Limits is the part of a policy that limits a context; 0 is no limit.
@@ -32,13 +48,4 @@ type Try struct {
 	Upstream string `json:"upstream,omitempty"`
 	SentMS   int64  `json:"sent_ms"`         // ms after the request's arrival
 	Error    string `json:"error,omitempty"` // without secrets; "" for the attempt that was answered
-}
-
-// ToldText is a text of a prompt that is not in the ledger: its own, or one that an earlier answer
-// has.
-type ToldText struct {
-	Text string `json:"text,omitempty"`
-	Of   int64  `json:"of,omitempty"`  // Seq of the answer with the text
-	At   int    `json:"at,omitempty"`  // its index there
-	Sum  int64  `json:"sum,omitempty"` // CRC-32 of the text
 }

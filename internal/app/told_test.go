@@ -1,9 +1,12 @@
 package app_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -217,6 +220,91 @@ func TestToldErased(t *testing.T) {
 		if list := s.requests(id, turn); len(list) != 0 {
 			t.Errorf("the pause is in %+v", list)
 		}
+	}
+}
+
+// TestToldRepeats: records repeat parts of earlier ones, some of which are dropped with a message.
+func TestToldRepeats(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "calls.db")
+	llm, base := upstream(t, fake.Script{Answer: "At nine from platform two."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_STORE=sqlite:"+path)
+	id := s.join("n", map[string]any{"llm": map[string]any{"max_history": 6}})
+	for i := range 12 {
+		if i == 3 {
+			s.remember("human", "My code is canary.", `"user_id":"u","task_id":"t1","agent_id":"`+id+`"`, "")
+		}
+		s.chat(agent(id, "/chat/completions"), fmt.Sprintf("Question %d?", i), i%2 == 0).ok(nil)
+	}
+	s.wantTold(llm, id, 12)
+	s.post(memoriesPath+"/clear", `{"scope":"task","user_id":"u","task_id":"t1"}`).ok(nil)
+	s.wantTold(llm, id, 3) // the others had the words, or repeat parts of those
+	s.chat(agent(id, "/chat/completions"), "And back?", true).ok(nil)
+	s.stop()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var words, back int
+	if err := db.QueryRow("SELECT sum(body LIKE '%canary%'), sum(body LIKE '%And back%') FROM message").Scan(&words, &back); err != nil || words != 0 || back != 2 {
+		t.Errorf("%v: %d messages have the words, and %d the last question", err, words, back)
+	}
+	s = start(t, s.env...)
+	s.chat(agent(id, "/chat/completions"), "When again?", true).ok(nil)
+	s.wantTold(llm, id, 5)
+}
+
+// TestToldErasedMeanwhile: words that are removed while a model answers are not stored with what it
+// was given, whether its record has them or repeats them.
+func TestToldErasedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, calls := range []int{1, 2, 4} { // the words are removed in the last one
+		llm := fake.New(fake.Options{Script: fake.Script{Answer: "At nine."}})
+		var s *server
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if len(llm.Requests()) == calls-1 {
+				if got := s.post(memoriesPath+"/clear", `{"scope":"task","user_id":"u","task_id":"t1"}`); got.status != http.StatusOK {
+					t.Errorf("clear: %d %s", got.status, got.body)
+				}
+			}
+			llm.ServeHTTP(w, r)
+		}))
+		t.Cleanup(srv.Close)
+		s = start(t, "HEARDLOG_LLM_URL="+srv.URL+"/v1")
+		id := s.join("n", nil)
+		s.remember("human", "My code is canary.", `"user_id":"u","task_id":"t1","agent_id":"`+id+`"`, "")
+		for i := range calls {
+			s.chat(agent(id, "/chat/completions"), fmt.Sprintf("Question %d?", i), true).ok(nil)
+		}
+		if sent := prompts(llm); len(sent) != calls || !strings.Contains(sent[calls-1], "canary") {
+			t.Fatalf("the model was told %s", sent)
+		}
+		s.wantTold(llm, id, 0)
+		s.chat(agent(id, "/chat/completions"), "And then?", true).ok(nil)
+		s.wantTold(llm, id, 1)
+	}
+}
+
+// TestToldCorrected: a transcript that is corrected later is shown as it was told, and so is one to
+// which words were added.
+func TestToldCorrected(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "At nine."})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"heardlog": map[string]any{"mode": "reconcile"}})
+	for _, words := range []string{"To Lund", "To Lund, please", "To London, please"} {
+		s.post(agent(id, "/chat/completions"), map[string]any{"messages": []any{user(words)}}).ok(nil)
+	}
+	s.wantTold(llm, id, 3)
+	told := []string{}
+	for _, r := range s.requests(id, 0) {
+		for _, m := range r.Messages {
+			told = append(told, fmt.Sprintf("%v %v %t", m.Content, m.Seqs, m.Changed))
+		}
+	}
+	if diff := cmp.Diff([]string{"To Lund [1] true", "To Lund, please [1] true", "To London, please [1] false"}, told); diff != "" {
+		t.Error(diff, s.ledger(id))
 	}
 }
 

@@ -109,7 +109,7 @@ func rules() map[string]rule {
 		"memory/vector":                {[]string{"memory/record", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
 		"memory/seal":                  {},
 		"memory/redact":                {[]string{"internal/fault"}, []string{jsonExp}},
-		"memory/told":                  {[]string{"memory", "memory/agents", "internal/text"}, nil},
+		"memory/told":                  {[]string{"memory", "memory/agents", "internal/text"}, []string{gjson}},
 		"memory/turntable":             {[]string{"memory", "memory/agents"}, nil},
 		"memory/view":                  {[]string{"memory/heard", "memory/window", "internal/fault", "internal/text"}, nil},
 		"memory/window":                {[]string{"internal/fault", "internal/text"}, nil},

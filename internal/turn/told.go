@@ -34,9 +34,7 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 		}
 		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
 		secrets := sync.OnceValue(call.Secrets)
-		if !told.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) }) {
-			t = nil
-		}
+		told.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) })
 		done <- t
 	}()
 }
@@ -62,8 +60,6 @@ func (a *answer) record() *memory.Told {
 		return nil
 	}
 	t := <-done
-	if t != nil {
-		t.Tries = tries
-	}
+	t.Tries = tries
 	return t
 }

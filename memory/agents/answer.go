@@ -402,6 +402,13 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
+		if t := out.Told(); t != nil {
+			if ok, err := stands(view, t); err != nil {
+				return memory.Change{}, err
+			} else if !ok {
+				out.DropTold()
+			}
+		}
 		m := out
 		c := memory.Change{Append: []memory.Message{m}}
 		if a.Failure != nil {
@@ -424,6 +431,27 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 		s.cfg.Observe.Ghost()
 	}
 	return out, err
+}
+
+// stands reports whether no message of a record was removed since the record was made, nor the
+// record that it repeats parts of.
+func stands(view memory.AgentView, t *memory.Told) (bool, error) {
+	if view.Head().Rev <= t.Rev {
+		return true, nil
+	}
+	for _, seq := range append(t.Own(), t.Of) {
+		if seq == 0 {
+			continue
+		}
+		m, err := view.Seq(seq)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return false, err
+		}
+		if err != nil || m.State == memory.Removed || seq == t.Of && m.Told() == nil {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // land ends a flight; an agent that only waited for it is ended.

@@ -137,9 +137,14 @@ type Turn struct {
 // states. It is for correcting a client's own list. Each call makes a new list.
 func (t *Turn) Recent() []memory.Message { return slices.Concat(t.stored, t.added) }
 
-// Ledger returns the messages of Recent themselves, which must not be changed.
+// Ledger returns the messages of Context and Recent themselves, which must not be changed.
 func (t *Turn) Ledger() []*memory.Message {
 	out := make([]*memory.Message, 0, len(t.stored)+len(t.added))
+	for _, m := range t.Context {
+		if len(t.stored) > 0 && m.Seq < t.stored[0].Seq {
+			out = append(out, m)
+		}
+	}
 	for _, list := range [][]memory.Message{t.stored, t.added} {
 		for i := range list {
 			out = append(out, &list[i])

@@ -418,6 +418,9 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 		if err != nil {
 			return c, err
 		}
+		untold := told.Drop(ledger, func(seq int64) bool {
+			return slices.ContainsFunc(c.Replace, func(m memory.Message) bool { return m.Seq == seq })
+		})
 		ledger = slices.Clone(ledger)
 		for i := range ledger {
 			if at := slices.IndexFunc(c.Replace, func(m memory.Message) bool { return m.Seq == ledger[i].Seq }); at >= 0 {
@@ -429,29 +432,16 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 				return c, err
 			}
 		}
-		dropTold(ledger, h.Rev+1, &c)
+		for _, m := range untold {
+			m.Rev = h.Rev + 1
+			c.Replace = append(c.Replace, m)
+		}
 		return c, nil
 	})
 	if fault.Is(err, fault.NotFound) { // erased in the meantime
 		return 0, nil
 	}
 	return n, err
-}
-
-// dropTold removes the records of what models were given that name a removed message: they may have
-// words of it.
-func dropTold(ledger []memory.Message, rev int64, c *memory.Change) {
-	removed := c.Replace
-	gone := func(s told.Span) bool {
-		return slices.ContainsFunc(removed, func(m memory.Message) bool { return s.From <= m.Seq && m.Seq <= s.To })
-	}
-	for _, m := range ledger {
-		if t := m.Told(); t != nil && !gone(told.Span{From: m.Seq, To: m.Seq}) && slices.ContainsFunc(told.Needs(t), gone) {
-			m.DropTold()
-			m.Rev = rev
-			c.Replace = append(c.Replace, m)
-		}
-	}
 }
 
 // tombstone returns what clearing leaves of the message: its place, its ID and its order, without

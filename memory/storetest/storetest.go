@@ -205,8 +205,8 @@ func fullMessage(seq, rev int64) memory.Message {
 			InterruptMSFrom: memory.AudioMS, InterruptByFrom: memory.VendorText, UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
 			Told: &memory.Told{
 				Base: 2, Resent: true, Policy: memory.Limits{Strategy: "summarize", MaxMessages: 5, MaxTokens: 900}, URL: "https://llm.example/v1",
-				Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Rev: 3, Sum: 255,
-				Texts: []memory.ToldText{{Text: "{\"messages\":[\u2028é"}, {Of: 1, At: 2, Sum: 1<<32 - 1}}, Parts: []int64{0, -1, 1, 17, 65535, 1},
+				Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Rev: 3, Of: 1,
+				Parts: []memory.ToldPart{{Text: "{\"messages\":[\u2028é"}, {From: 2, Count: 3}, {Text: ",{}", Seqs: []int64{2, 3}}}, Unplaced: []int64{1},
 			}, WithThoughts: "<think>Hm.</think>Hi.",
 			Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic",
 			Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: "a", Extra: raw(`{"k":[1.50]}`), UpdatedMS: 9, IsError: true},

@@ -3,238 +3,238 @@ package told
 import (
 	"bytes"
 	"cmp"
-	"hash/crc32"
 	"slices"
-	"strings"
+	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Limits of a record. A prompt with more messages is not recorded, and texts beyond the limit are
-// left out of the record.
+// Limits of a record: of the body in bytes, of the records that are read for one, itself included,
+// and of the parts of an earlier body with which a part is compared.
 const (
-	maxTexts = 64 << 10 // bytes
-	maxParts = 16 << 10 // numbers
+	maxBody  = 1 << 20
+	maxChain = 32
+	maxAhead = 64
 )
 
-// minShared is the length in bytes from which a text is not stored again if the answer before has
-// it too.
-const minShared = 64
-
-// What a part of a body has of a message: the beginning of one of its fields, or the message as a
-// JSON object with a role and a content.
-const (
-	contentField = iota
-	originalField
-	partsField
-	callsField
-	objectField // with the beginning of the original content
-	runField    // all messages of the ledger up to another, as objects with their original contents
-)
-
-// fieldOf returns the stored text of a field.
-func fieldOf(m *memory.Message, field int64) string {
-	switch field {
-	case originalField, objectField:
-		return m.Original()
-	case partsField:
-		return string(m.Parts)
-	case callsField:
-		return string(m.ToolCalls)
-	}
-	return m.Content
-}
-
-// appendField appends the text of a field in the form that it has in a request.
-func appendField(dst []byte, m *memory.Message, field int64, s string) []byte {
-	switch field {
-	case partsField, callsField:
-		return append(dst, s...)
-	case objectField:
-		dst = text.AppendJSON(append(dst, `{"role":`...), string(m.WireRole()))
-		return append(text.AppendJSON(append(dst, `,"content":`...), s), '}')
-	}
-	quoted := text.AppendJSON(make([]byte, 0, len(s)+8), s)
-	return append(dst, quoted[1:len(quoted)-1]...)
-}
-
-// find returns where a part of a body stands, or -1. It looks for the start of a JSON string first,
-// since a short text such as "42" may also stand in a number before it.
-func find(body, part []byte) int {
-	if at := bytes.Index(body, append([]byte{'"'}, part...)); at >= 0 {
-		return at + 1
-	}
-	return bytes.Index(body, part)
-}
-
-// sumOf returns the CRC-32 of a text.
-func sumOf(s []byte) int64 { return addSum(0, s) }
-
-// addSum returns the CRC-32 of a text with a sum and b behind it.
-func addSum(sum int64, b []byte) int64 {
-	return int64(crc32.Update(uint32(sum), crc32.IEEETable, b))
-}
-
-// checkOf returns the checksum of a text in Parts.
-func checkOf(s string) int64 { return sumOf([]byte(s)) & 0xffff }
-
-// Record sets Rev, Sum, Texts and Parts of a record to those of a body. ledger has the newest
-// messages of the ledger, and seqs are those of them that the body has, in its order. Texts that
-// the answer before has are not stored again; the others are stored as clean returns them. Record
-// reports false for a body with too many messages.
-func Record(t *memory.Told, body []byte, ledger []*memory.Message, seqs []int64, clean func([]byte) []byte) bool {
-	slices.SortFunc(ledger, func(a, b *memory.Message) int { return cmp.Compare(a.Seq, b.Seq) })
-	r := recorder{Told: t, body: body, clean: clean, own: map[string]int64{}}
-	for _, m := range ledger {
-		if t.Rev = max(t.Rev, m.Rev); m.Told() != nil {
-			r.last = m
+// split cuts a body before each message, behind the last one, and before each member after that. It
+// returns how many of the parts are messages. A body that is cut elsewhere has a larger record.
+func split(body []byte) (parts [][]byte, messages int) {
+	parts = make([][]byte, 0, 16+len(body)/128)
+	cut := func(n int) { parts, body = append(parts, body[:n]), body[n:] }
+	for at := 0; ; at++ {
+		n := bytes.Index(body[at:], []byte(`,{"`))
+		if n < 0 {
+			break
+		}
+		at += n
+		if key := body[at+3:]; bytes.HasPrefix(key, []byte(`role":`)) || bytes.HasPrefix(key, []byte(`content":`)) {
+			cut(at)
+			at = 0
 		}
 	}
-	for _, seq := range seqs {
-		at, ok := slices.BinarySearchFunc(ledger, seq, func(m *memory.Message, seq int64) int { return cmp.Compare(m.Seq, seq) })
-		if !ok {
+	n := bytes.Index(body, []byte(`}],"`))
+	if n < 0 { // it may be the only member
+		n = bytes.LastIndex(body, []byte(`}]}`))
+	}
+	if n >= 0 {
+		cut(n + 1)
+		messages = len(parts)
+		for n := 0; n >= 0; n = bytes.Index(body[1:], []byte(`,"`)) {
+			cut(n + 1)
+		}
+	}
+	return append(parts, body), cmp.Or(messages, len(parts)+1)
+}
+
+// Parts returns the parts of a recorded body, none of them a repetition. It reports false if a
+// record that it repeats parts of is gone. find returns the record of an answer, or nil.
+func Parts(t *memory.Told, find func(seq int64) *memory.Told) (parts []*memory.ToldPart, ok bool) {
+	chain := make([]*memory.Told, 0, maxChain)
+	for chain = append(chain, t); t.Of != 0; chain = append(chain, t) {
+		if t = find(t.Of); t == nil || len(chain) == maxChain {
+			return nil, false
+		}
+	}
+	type place struct{ record, part uint32 } // pointers would cost more to copy
+	base, places := make([]place, 0, 64), make([]place, 0, 64)
+	for k, t := range slices.Backward(chain) {
+		base, places = places, base[:0]
+		for i, p := range t.Parts {
+			switch {
+			case p.Count == 0:
+				places = append(places, place{uint32(k), uint32(i)})
+			case p.From < 0 || p.Count < 0 || p.Count > len(base)-p.From || len(places) > maxBody:
+				return nil, false
+			default:
+				places = append(places, base[p.From:p.From+p.Count]...)
+			}
+		}
+	}
+	parts = make([]*memory.ToldPart, len(places))
+	for i, at := range places {
+		parts[i] = &chain[at.record].Parts[at.part]
+	}
+	return parts, true
+}
+
+// Record sets Rev, Of, Parts and Unplaced of a record. ledger has the newest messages of the
+// ledger, and seqs are the messages of the ledger that the body has, in its order. Texts are stored
+// as clean returns them. Of a body that is too long nothing but the messages is recorded.
+func Record(t *memory.Told, body []byte, ledger []*memory.Message, seqs []int64, clean func([]byte) []byte) {
+	records := make(map[int64]*memory.Told, maxChain)
+	for _, m := range ledger {
+		if t.Rev = max(t.Rev, m.Rev); m.Told() != nil && len(m.Told().Parts) > 0 {
+			records[m.Seq], t.Of = m.Told(), max(t.Of, m.Seq)
+		}
+	}
+	if len(body) > maxBody {
+		t.Of, t.Unplaced = 0, seqs
+		return
+	}
+	if !utf8.Valid(body) {
+		body = bytes.ToValidUTF8(body, []byte("\uFFFD"))
+	}
+	r := recorder{t: t, ledger: ledger, seqs: seqs}
+	if base := records[t.Of]; base != nil {
+		left := maxChain - 1 // this record needs one itself
+		r.base, _ = Parts(base, func(seq int64) *memory.Told {
+			if left--; left == 0 {
+				return nil
+			}
+			return records[seq]
+		})
+	}
+	if r.base == nil {
+		t.Of = 0
+	}
+	parts, messages := split(body)
+	for i, s := range parts {
+		if r.repeat(s) || r.message(s) {
 			continue
 		}
-		if r.message(ledger[at], at, at < len(ledger)-2); len(t.Parts) > maxParts {
-			return false
+		if kept := clean(s); bytes.Equal(s, kept) || !r.repeat(kept) {
+			t.Parts, r.raw = append(t.Parts, memory.ToldPart{Text: string(kept)}), append(r.raw, s)
+			if i >= messages {
+				r.raw[len(r.raw)-1] = nil
+			}
 		}
 	}
-	r.between(len(r.body))
+	r.place()
+}
+
+// recorder makes the parts of a record.
+type recorder struct {
+	t       *memory.Told
+	ledger  []*memory.Message
+	raw     [][]byte           // of each of its parts that is a new message, the text before it was cleaned
+	base    []*memory.ToldPart // the parts of the body of Of
+	at      int                // where the base is expected to go on
+	seqs    []int64            // messages of the ledger that come next in the body
+	skipped []int64            // those before, as far as no part of the base has them
+}
+
+// repeat adds a part of the base with that text, and reports whether there is one.
+func (r *recorder) repeat(s []byte) bool {
+	for i := r.at; i < min(r.at+maxAhead, len(r.base)); i++ {
+		b := r.base[i]
+		if b.Text != string(s) {
+			continue
+		}
+		if n := len(b.Seqs); n > 0 {
+			at := slices.Index(r.seqs, b.Seqs[0])
+			if at < 0 || n > len(r.seqs)-at || !slices.Equal(r.seqs[at:at+n], b.Seqs) {
+				continue
+			}
+			r.skipped, r.seqs = append(r.skipped, r.seqs[:at]...), r.seqs[at+n:]
+		}
+		if last := len(r.t.Parts) - 1; last >= 0 && r.t.Parts[last].Count > 0 && r.at == i {
+			r.t.Parts[last].Count++
+		} else {
+			r.t.Parts, r.raw = append(r.t.Parts, memory.ToldPart{From: i, Count: 1}), append(r.raw, nil)
+		}
+		r.at = i + 1
+		return true
+	}
+	return false
+}
+
+// message adds a part that is the next message of the ledger and no more, and reports whether it
+// is. Its text needs no cleaning, since the ledger has it.
+func (r *recorder) message(s []byte) bool {
+	var m *memory.Message
+	if len(r.seqs) > 0 {
+		m = r.find(r.seqs[0])
+	}
+	if m == nil || len(m.Parts) > 0 || len(s) < len(m.Content) {
+		return false
+	}
+	b := text.AppendJSON(append(make([]byte, 0, len(s)+8), `,{"role":`...), string(m.WireRole()))
+	if b = append(text.AppendJSON(append(b, `,"content":`...), m.Content), '}'); !bytes.Equal(s, b) {
+		return false
+	}
+	r.t.Parts, r.raw = append(r.t.Parts, memory.ToldPart{Text: string(s), Seqs: r.seqs[:1:1]}), append(r.raw, nil)
+	r.seqs = r.seqs[1:]
 	return true
 }
 
-// recorder reads a body from its start, and collects the parts of a record.
-type recorder struct {
-	*memory.Told
-	body   []byte // what is left of it
-	last   *memory.Message
-	clean  func([]byte) []byte
-	own    map[string]int64 // the index of each text
-	size   int
-	object []byte // reused
-	// The run at the end of Parts: the index of its last message in the ledger, and its checksum.
-	run  bool
-	at   int
-	rsum int64
-}
-
-// message adds the parts for the message with that index in the ledger. Old is set if its text does
-// not grow any more, as that of the newest question and answer may.
-func (r *recorder) message(m *memory.Message, index int, old bool) {
-	source, whole := m.Content, m.Original()
-	if strings.HasPrefix(whole, source) {
-		r.object = appendField(r.object[:0], m, objectField, source)
-		if at := bytes.Index(r.body, r.object); at >= 0 {
-			r.addObject(m, index, at, old && len(source) == len(whole))
-			return
+func (r *recorder) find(seq int64) *memory.Message {
+	for _, m := range slices.Backward(r.ledger) {
+		if m.Seq == seq {
+			return m
 		}
 	}
-	found := false
-	for _, field := range []int64{partsField, contentField, callsField} {
-		source := fieldOf(m, field)
-		if source == "" || field == contentField && len(m.Parts) > 0 {
-			continue
-		}
-		part := appendField(nil, m, field, source)
-		at := find(r.body, part)
-		if at < 0 {
-			continue
-		}
-		if field == contentField && strings.HasPrefix(whole, source) {
-			field = originalField // which later evidence does not change
-		}
-		r.between(at)
-		r.take(len(part))
-		r.Parts, found = append(r.Parts, -m.Seq, field, int64(len(source)), checkOf(source)), true
-	}
-	if !found {
-		r.run = false
-		r.Parts = append(r.Parts, -m.Seq, contentField, 0, 0)
-	}
+	return nil
 }
 
-// addObject adds a message that the body has as r.object, to a run if that is wanted.
-func (r *recorder) addObject(m *memory.Message, index, at int, run bool) {
-	if r.run && run && index == r.at+1 && at == 1 && r.body[0] == ',' {
-		r.rsum = addSum(addSum(r.rsum, r.body[:1]), r.object)
-		r.take(1 + len(r.object))
-		n := len(r.Parts)
-		r.at, r.Parts[n-2], r.Parts[n-1] = index, m.Seq, r.rsum&0xffff
-		return
-	}
-	r.between(at)
-	r.take(len(r.object))
-	if run {
-		r.run, r.at, r.rsum = true, index, sumOf(r.object)
-		r.Parts = append(r.Parts, -m.Seq, runField, m.Seq, r.rsum&0xffff)
-		return
-	}
-	r.Parts = append(r.Parts, -m.Seq, objectField, int64(len(m.Content)), checkOf(m.Content))
-}
-
-// take moves past n bytes of the body, which the ledger has.
-func (r *recorder) take(n int) {
-	r.Sum = addSum(r.Sum, r.body[:n])
-	r.body = r.body[n:]
-}
-
-// between adds the next n bytes of the body, which are not in the ledger. They are cut where the
-// rest is often the same as in other prompts.
-func (r *recorder) between(n int) {
-	r.run = false
-	if n == 0 {
-		return
-	}
-	b := r.body[:n]
-	r.body = r.body[n:]
-	if at := bytes.LastIndex(b, []byte(`{"role":`)); at > 0 && len(b)-at < minShared && len(b) > minShared {
-		r.add(b[:at])
-		b = b[at:]
-	}
-	const turn = `"interruptable":`
-	if at := bytes.Index(b, []byte(turn)); at > 0 { // numbers of the turn precede it
-		r.add(b[:at])
-		b = b[at:]
-	}
-	r.add(b)
-}
-
-func (r *recorder) add(b []byte) {
-	x, had := r.shared(b)
-	if !had {
-		b = r.clean(b)
-		x, had = r.shared(b)
-	}
-	r.Sum = addSum(r.Sum, b)
-	at, ok := r.own[string(b)]
-	if !ok {
-		at = int64(len(r.Texts))
-		r.own[string(b)] = at
-		if !had {
-			if r.size += len(b); r.size > maxTexts {
-				x.Text = ""
+// place sets Seqs of the new parts to the messages in them. The others are Unplaced.
+func (r *recorder) place() {
+	at := 0
+	for _, seq := range append(r.skipped, r.seqs...) {
+		i := -1
+		if m := r.find(seq); m != nil {
+			for _, words := range formsOf(m) {
+				if i = slices.IndexFunc(r.raw[at:], func(s []byte) bool { return bytes.Contains(s, words) }); i >= 0 {
+					break
+				}
 			}
 		}
-		r.Texts = append(r.Texts, x)
+		if i < 0 {
+			r.t.Unplaced = append(r.t.Unplaced, seq)
+			continue
+		}
+		at += i
+		r.t.Parts[at].Seqs = append(r.t.Parts[at].Seqs, seq)
 	}
-	r.Parts = append(r.Parts, at)
 }
 
-// shared returns a text to be stored, and whether the answer before has it.
-func (r *recorder) shared(b []byte) (memory.ToldText, bool) {
-	if r.last != nil {
-		sum := sumOf(b)
-		for i, x := range r.last.Told().Texts {
-			switch {
-			case x.Of > 0 && x.Sum == sum && len(b) >= minShared:
-				return x, true
-			case x.Of == 0 && x.Text == string(b) && len(b) >= minShared:
-				return memory.ToldText{Of: r.last.Seq, At: i, Sum: sum}, true
-			case x.Of == 0 && x.Text == string(b):
-				return x, true
-			}
+// formsOf returns the forms that the words of a message may have in a body. A JSON string that
+// begins with them comes first, since a short text such as "42" may also stand in a number.
+func formsOf(m *memory.Message) (forms [][]byte) {
+	if len(m.Parts) > 0 {
+		forms = append(forms, m.Parts)
+	} else if m.Content != "" {
+		s := text.AppendJSON(nil, m.Content)
+		forms = append(forms, s[:len(s)-1], s[1:len(s)-1])
+	}
+	if len(m.ToolCalls) > 0 {
+		forms = append(forms, m.ToolCalls)
+	}
+	return forms
+}
+
+// Drop drops the records of a ledger, oldest first, that may have words of removed messages: those
+// of bodies with one of these, and those that repeat parts of them. It returns the answers that had
+// them.
+func Drop(ledger []memory.Message, removed func(seq int64) bool) (changed []memory.Message) {
+	dropped := map[int64]bool{}
+	for _, m := range ledger {
+		if t := m.Told(); t != nil && !removed(m.Seq) && (removed(t.Of) || dropped[t.Of] || slices.ContainsFunc(t.Own(), removed)) {
+			dropped[m.Seq] = true
+			m.DropTold()
+			changed = append(changed, m)
 		}
 	}
-	return memory.ToldText{Text: string(b)}, false
+	return changed
 }

@@ -1,14 +1,16 @@
 // Package told keeps what an LLM was given for an answer. Record makes a record (memory.Told) of
-// the body of a request: which messages of the ledger are in it, and the texts between them. Turn
-// shows the bodies of a turn again, and which messages were left out and why.
+// the body of a request: what differs from the body for the answer before, and where the messages
+// of the ledger are in it. Turn shows the bodies of a turn again, and which messages were left out
+// and why. Forget drops the records of bodies with removed messages.
 package told
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -27,7 +29,7 @@ type Request struct {
 	Answer memory.Message // has a Told
 	Body   []byte         // of the request
 	Exact  bool           // Body is what was sent
-	// Messages are those of the body, empty if too much of it is gone.
+	// Messages are those of the body.
 	Messages []Message
 	LeftOut  []LeftOut
 }
@@ -36,7 +38,7 @@ type Request struct {
 type Message struct {
 	JSON    json.RawMessage
 	Seqs    []int64 // of the messages of the ledger in it
-	Changed bool    // the ledger may no longer have the text that was told
+	Changed bool    // the ledger has other words now
 }
 
 // LeftOut is a message of the ledger that the LLM was not given.
@@ -68,71 +70,70 @@ func Turn(ctx context.Context, s *agents.Service, project, id string, turn int64
 }
 
 // forAnswer returns what the LLM was given for an answer.
-func forAnswer(ctx context.Context, s *agents.Service, project, id string, answer memory.Message) (Request, error) {
-	const page = 1000
-	needs := append(Needs(answer.Told()), Span{From: max(1, answer.Seq-leftOutWithin), To: answer.Seq})
-	slices.SortFunc(needs, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
-	found := map[int64]*memory.Message{}
-	read, whole := int64(0), false // up to which message the ledger was read, and whether that is all
-	for _, need := range needs {
-		for read = max(read, need.From-1); read < need.To && !whole; {
-			msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: read, Limit: page})
-			if err != nil {
-				return Request{}, err
-			}
+func forAnswer(ctx context.Context, s *agents.Service, project, id string, answer memory.Message) (t Request, err error) {
+	found, first := map[int64]*memory.Message{}, max(1, answer.Seq-leftOutWithin)
+	read := func(from, to int64) { // up to to, not included
+		for more := true; more && from < to && err == nil; {
+			var msgs []memory.Message
+			msgs, err = s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: from - 1, Limit: int(min(to-from, 1000))})
 			for i := range msgs {
-				found[msgs[i].Seq], read = &msgs[i], msgs[i].Seq
+				found[msgs[i].Seq], from = &msgs[i], msgs[i].Seq+1
 			}
-			whole = len(msgs) < page
+			more = len(msgs) > 0
 		}
 	}
-	t := Request{Answer: answer}
-	var said []Part
-	t.Body, said, t.Exact = Body(answer.Told(), found)
-	t.Messages = messagesOf(t.Body, said)
-	for _, p := range said {
-		delete(found, p.Seq)
+	read(first, answer.Seq)
+	parts, whole := Parts(answer.Told(), func(seq int64) *memory.Told {
+		if found[seq] == nil {
+			read(seq, seq+1)
+		}
+		if m := found[seq]; m != nil {
+			return m.Told()
+		}
+		return nil
+	})
+	t = Request{Answer: answer, Exact: whole && len(parts) > 0, Messages: []Message{}}
+	said := slices.Clone(answer.Told().Unplaced)
+	for _, p := range parts {
+		t.Body, said = append(t.Body, p.Text...), append(said, p.Seqs...)
 	}
+	read(slices.Min(append(said, first)), first)
+	read(answer.Seq, slices.Max(append(said, 0))+1)
+	at := 0
+	gjson.Parse(string(t.Body)).Get("messages").ForEach(func(_, v gjson.Result) bool {
+		m := Message{JSON: json.RawMessage(v.Raw)}
+		for ; len(parts) > 0 && at+len(parts[0].Text) <= v.Index+len(v.Raw); parts = parts[1:] {
+			at, m.Seqs = at+len(parts[0].Text), append(m.Seqs, parts[0].Seqs...)
+		}
+		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Told(), &v) })
+		t.Messages = append(t.Messages, m)
+		return true
+	})
 	for seq, m := range found {
-		if seq < answer.Seq && seq >= answer.Seq-leftOutWithin {
+		if seq < answer.Seq && seq >= first && !slices.Contains(said, seq) {
 			t.LeftOut = append(t.LeftOut, LeftOut{*m, leftOutReason(m, answer.Told())})
 		}
 	}
 	slices.SortFunc(t.LeftOut, func(a, b LeftOut) int { return int(a.Seq - b.Seq) })
 	t.LeftOut = t.LeftOut[max(0, len(t.LeftOut)-maxLeftOut):]
-	return t, nil
+	return t, err
 }
 
-// messagesOf returns the messages of a request's body, or nothing if it is not whole JSON.
-func messagesOf(body []byte, said []Part) []Message {
-	out := []Message{}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if !json.Valid(body) {
-		return out
+// changed reports whether the ledger has other words for a message than the body. More words behind
+// those, and evidence that fewer were heard, are no change.
+func changed(m *memory.Message, t *memory.Told, body *gjson.Result) bool {
+	if m == nil || m.Rev <= t.Rev {
+		return m == nil
 	}
-	_, _ = d.Token() // the body is valid, so these do not fail
-	for d.More() {
-		if name, _ := d.Token(); name != "messages" {
-			_ = d.Decode(new(json.RawMessage))
-			continue
+	original := *m
+	original.Content = m.Original()
+	for _, words := range append(formsOf(m), formsOf(&original)...) {
+		if strings.Contains(body.Raw, string(words)) {
+			return false
 		}
-		for _, _ = d.Token(); d.More(); {
-			var m Message
-			_ = d.Decode(&m.JSON)
-			for len(said) > 0 && said[0].Offset < int(d.InputOffset()) {
-				if said[0].Offset >= 0 {
-					m.Changed = m.Changed || said[0].Changed
-					if !slices.Contains(m.Seqs, said[0].Seq) {
-						m.Seqs = append(m.Seqs, said[0].Seq)
-					}
-				}
-				said = said[1:]
-			}
-			out = append(out, m)
-		}
-		break
 	}
-	return out
+	said := body.Get("content").String()
+	return said == "" || !strings.HasPrefix(original.Content, said)
 }
 
 // leftOutReason returns why the LLM was not given a message: its state, or cleared (it had left the

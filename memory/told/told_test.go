@@ -1,73 +1,225 @@
 package told_test
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/told"
 )
 
-// TestRuns records the prompts of a long call. Each record is short, and knows its body byte
-// for byte whatever is heard, added or changed later.
-func TestRuns(t *testing.T) {
-	t.Parallel()
-	const prompt = `{"messages":[{"role":"system","content":"You are the receptionist of a small practice with three doctors."}`
-	var list []*memory.Message
-	var seqs []int64
-	var record memory.Told
-	var body []byte
-	same := func(b []byte) []byte { return b }
-	for i := range int64(200) {
-		seq := 3*i + 1 // a place before each answer stays free
-		list = append(list, &memory.Message{Seq: seq, Rev: 2*i + 1, Role: memory.User, Content: fmt.Sprintf("Question \"%d\"?", i)})
-		seqs = append(seqs, seq)
-		body = []byte(prompt)
-		for _, m := range list {
-			body = fmt.Appendf(body, `,{"role":%q,"content":%q}`, m.Role, m.Content)
-		}
-		body = append(body, `],"stream":true}`...)
-		record = memory.Told{}
-		if !told.Record(&record, bytes.Clone(body), list, seqs, same) {
-			t.Fatalf("prompt %d was not recorded", i)
-		}
-		answer := &memory.Message{Seq: seq + 2, Rev: 2*i + 2, Role: memory.Assistant, Content: "At nine from platform two."}
-		answer.Amend(func(r *memory.Rare) { r.Told = new(record) })
-		list, seqs = append(list, answer), append(seqs, answer.Seq)
+// call is a call whose prompts are recorded.
+type call struct {
+	t      *testing.T
+	ledger []memory.Message
+	bodies map[int64]string // by the Seq of the answer
+	seqs   map[int64][]int64
+}
+
+func asIs(b []byte) []byte { return b }
+
+// ask records the prompt with the newest n messages, of which the record may see the newest look.
+func (c *call) ask(n, look int, question, front string) *memory.Told {
+	c.t.Helper()
+	seq, rev := int64(1), int64(1)
+	if last := len(c.ledger) - 1; last >= 0 {
+		seq, rev = c.ledger[last].Seq+2, c.ledger[last].Rev+1
 	}
-	if len(record.Parts) > 16 || len(record.Texts) > 3 {
-		t.Errorf("the record of 399 messages has the parts %v and the texts %+v", record.Parts, record.Texts)
-	}
-	ledger := map[int64]*memory.Message{}
-	for _, m := range list {
-		ledger[m.Seq] = new(*m)
-	}
-	want := func(exact bool, changed ...int64) {
-		t.Helper()
-		got, said, ok := told.Body(&record, ledger)
-		if ok != exact || exact && !bytes.Equal(got, body) || len(said) != 399 {
-			t.Errorf("exact is %t, with %d messages: %s", ok, len(said), got)
+	c.ledger = append(c.ledger, memory.Message{Seq: seq, Rev: rev, Role: memory.User, Content: question})
+	body := `{"messages":[{"role":"system","content":"You are the receptionist of a small practice with three doctors."}` + front
+	seqs := []int64{}
+	for _, m := range c.ledger[max(0, len(c.ledger)-n):] {
+		words, err := json.Marshal(m.Content)
+		if err != nil {
+			c.t.Fatal(err)
 		}
-		var list []int64
-		for _, p := range said {
-			if p.Changed {
-				list = append(list, p.Seq)
+		body += fmt.Sprintf(`,{"role":%q,"content":%s}`, m.Role, words)
+		seqs = append(seqs, m.Seq)
+	}
+	body += fmt.Sprintf(`],"turn_id":%d,"tools":[{"type":"function","function":{"name":"book"}}],"stream":true}`, seq)
+	var near []*memory.Message
+	for i := max(0, len(c.ledger)-look); i < len(c.ledger); i++ {
+		near = append(near, &c.ledger[i])
+	}
+	record := &memory.Told{}
+	told.Record(record, []byte(body), near, seqs, asIs)
+	answer := memory.Message{Seq: seq + 1, Rev: rev + 1, Role: memory.Assistant, Content: fmt.Sprintf("At %d from platform two.", seq)}
+	answer.Amend(func(r *memory.Rare) { r.Told = record })
+	c.ledger, c.bodies[answer.Seq], c.seqs[answer.Seq] = append(c.ledger, answer), body, seqs
+	return record
+}
+
+func newCall(t *testing.T) *call {
+	return &call{t: t, bodies: map[int64]string{}, seqs: map[int64][]int64{}}
+}
+
+// wantBodies checks that the record of each answer has its body, or that it is gone.
+func (c *call) wantBodies(gone func(seq int64) bool) {
+	c.t.Helper()
+	find := func(seq int64) *memory.Told {
+		for i := range c.ledger {
+			if c.ledger[i].Seq == seq {
+				return c.ledger[i].Told()
 			}
 		}
-		if fmt.Sprint(list) != fmt.Sprint(changed) {
-			t.Errorf("changed are %v, not %v", list, changed)
+		return nil
+	}
+	for seq, body := range c.bodies {
+		record := find(seq)
+		if gone(seq) {
+			if record != nil {
+				c.t.Errorf("answer %d has the record %+v", seq, record)
+			}
+			continue
+		}
+		if record == nil {
+			c.t.Errorf("answer %d has no record", seq)
+			continue
+		}
+		parts, ok := told.Parts(record, find)
+		got, seqs := "", []int64{}
+		for _, p := range parts {
+			got += p.Text
+			seqs = append(seqs, p.Seqs...)
+		}
+		seqs = append(seqs, record.Unplaced...)
+		slices.Sort(seqs)
+		if !ok || got != body || fmt.Sprint(seqs) != fmt.Sprint(c.seqs[seq]) {
+			c.t.Errorf("answer %d: %t, messages %v not %v, body\n%s\nnot\n%s", seq, ok, seqs, c.seqs[seq], got, body)
 		}
 	}
-	want(true)
-	late := ledger[3]
-	late.Content, late.Generated, late.Rev, late.Marks.Born = "At nine", late.Content, 900, late.Rev // heard later
-	ledger[2] = &memory.Message{Seq: 2, Rev: 901, Role: memory.User, Content: "Added later."}
-	want(true)
-	newest := ledger[598] // a transcript that grows
-	newest.Content, newest.Rev, newest.Marks.Born = newest.Content+" And back?", 903, newest.Rev
-	want(true)
-	edited := ledger[7]
-	edited.Content, edited.Rev, edited.Marks.Born = "Another question?", 902, edited.Rev
-	want(false, 3, 7)
+}
+
+// TestRepeats: each record of a long call has its body byte for byte, and repeats what the body
+// before has, if the prompt grows and if its window moves.
+func TestRepeats(t *testing.T) {
+	t.Parallel()
+	for _, window := range []int{7, 32, 1000} {
+		c := newCall(t)
+		size := 0
+		for i := range 100 {
+			front := ""
+			if i%3 > 0 {
+				front = fmt.Sprintf(`,{"role":"system","content":"Recalled: %d"}`, i/3)
+			}
+			record := c.ask(window, max(48, window), []string{"Yes.", fmt.Sprintf("Question \"%d\"?", i), "42"}[i%3], front)
+			b, err := json.Marshal(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size += len(b); record.Unplaced != nil {
+				t.Errorf("%v have no place", record.Unplaced)
+			}
+		}
+		c.wantBodies(func(int64) bool { return false })
+		all := 0
+		for _, b := range c.bodies {
+			all += len(b)
+		}
+		if size > 75_000 || window == 1000 && size > all/7 {
+			t.Errorf("with %d messages, records of %d bytes for bodies of %d", window, size, all)
+		}
+	}
+}
+
+// TestDrop removes messages of calls at random. No record has words of these any more, and each has
+// its body or is gone. Those before the first removed message stay.
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		c := newCall(t)
+		window, look := 1+r.IntN(12), 1+r.IntN(80)
+		for i := range 1 + r.IntN(60) {
+			c.ask(window, look, fmt.Sprintf("Question %d", i%7), "")
+		}
+		last, removed := c.ledger[len(c.ledger)-1].Seq, map[int64]bool{}
+		for range 1 + r.IntN(3) {
+			removed[1+r.Int64N(last)] = true
+		}
+		dropped := map[int64]bool{}
+		for _, m := range told.Drop(c.ledger, func(seq int64) bool { return removed[seq] }) {
+			dropped[m.Seq] = true
+			if at := slices.IndexFunc(c.ledger, func(o memory.Message) bool { return o.Seq == m.Seq }); m.Told() == nil {
+				c.ledger[at] = m
+			}
+		}
+		for i, m := range c.ledger {
+			if removed[m.Seq] {
+				c.ledger[i] = memory.Message{Seq: m.Seq, Rev: m.Rev, State: memory.Removed}
+			}
+		}
+		for seq, seqs := range c.seqs {
+			if slices.ContainsFunc(seqs, func(seq int64) bool { return removed[seq] }) {
+				if dropped[seq] = true; c.ledger[slices.IndexFunc(c.ledger, func(m memory.Message) bool { return m.Seq == seq })].Told() != nil {
+					t.Errorf("answer %d has a record with %v", seq, seqs)
+				}
+			}
+			if dropped[seq] && seq < slices.Min(slices.Collect(maps.Keys(removed))) {
+				t.Errorf("answer %d has no record", seq)
+			}
+		}
+		c.wantBodies(func(seq int64) bool { return dropped[seq] || removed[seq] })
+		if t.Failed() {
+			t.Fatalf("window %d, look %d, removed %v", window, look, removed)
+		}
+	}
+}
+
+// TestDropOtherWords: a record of a body that has a message in other words is dropped with it.
+func TestDropOtherWords(t *testing.T) {
+	t.Parallel()
+	question := &memory.Message{Seq: 1, Rev: 1, Role: memory.User, Content: "My code is canary."}
+	answer := memory.Message{Seq: 2, Rev: 2, Role: memory.Assistant}
+	record := &memory.Told{}
+	told.Record(record, []byte(`{"messages":[{"role":"user","content":"[14:02] my code is Canary"}]}`), []*memory.Message{question}, []int64{1}, asIs)
+	answer.Amend(func(r *memory.Rare) { r.Told = record })
+	got := told.Drop([]memory.Message{*question, answer}, func(seq int64) bool { return seq == 1 })
+	if len(got) != 1 || got[0].Seq != 2 || got[0].Told() != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestForms records bodies of other forms, each after one that is almost the same.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	parts := `[{"type":"text","text":"And this?"},{"type":"image_url","image_url":{"url":"data:,"}}]`
+	calls := `[{"id":"c1","function":{"name":"f","arguments":"{\"a\":[{}],\"b\":2}"}}]`
+	ledger := []*memory.Message{
+		{Seq: 1, Role: memory.User, Content: "42", Parts: json.RawMessage(parts)},
+		{Seq: 2, Role: memory.Assistant, ToolCalls: json.RawMessage(calls)},
+		{Seq: 3, Role: memory.Tool, Content: `{"rows":[{"a":1}],"n":2}`},
+		{Seq: 4, Role: memory.User, Content: "42"},
+	}
+	for _, body := range []string{
+		`{"messages":[{"role":"user","content":` + parts + `},{"role":"assistant","content":null,"tool_calls":` + calls + `},{"role":"tool","content":"{\"rows\":[{\"a\":1}],\"n\":2}","tool_call_id":"c42"},{"role":"user","content":"42"}],"n":42,"tools":[{"x":"42"}]}`,
+		`{"a":"42","messages":[{"content":` + parts + `,"role":"user"},{"content":null,"role":"assistant","tool_calls":` + calls + `},{"content":"{\"rows\":[{\"a\":1}],\"n\":2}","role":"tool"},{"content":"42","role":"user"}]}`,
+		`{"messages":[],"stream":true}`, `{}`, ``, `{"messages":[{"role":"user","content":"\\"}],"x":[{}],"y":{}}`,
+	} {
+		list := slices.Clone(ledger)
+		for i, suffix := range []string{"", "", " ", `,"z":1}`} {
+			record := &memory.Told{}
+			told.Record(record, []byte(body+suffix), list, []int64{1, 2, 3, 4}, asIs)
+			answer := &memory.Message{Seq: int64(5 + i), Role: memory.Assistant}
+			answer.Amend(func(r *memory.Rare) { r.Told = record })
+			list = append(list, answer)
+			got, ok := told.Parts(record, func(seq int64) *memory.Told { return list[seq-1].Told() })
+			text, seqs := "", []int64{}
+			for _, p := range got {
+				text, seqs = text+p.Text, append(seqs, p.Seqs...)
+			}
+			if !ok || text != body+suffix || strings.Contains(body, "rows") && fmt.Sprint(seqs) != "[1 2 3 4]" {
+				t.Errorf("%t, with messages %v: %s\nnot %s", ok, seqs, text, body+suffix)
+			}
+		}
+	}
+	long := &memory.Told{}
+	if told.Record(long, make([]byte, 2<<20), ledger, []int64{1, 2}, asIs); len(long.Parts) != 0 || len(long.Own()) != 2 {
+		t.Errorf("%+v", long)
+	}
 }

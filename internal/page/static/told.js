@@ -13,7 +13,8 @@ const reasons = {
 export function told(r, before) {
   const words = r.messages.map(text), old = before?.messages.map(text) ?? [];
   return html`<h3>What the model was given</h3>
-    ${r.exact ? nothing : html`<p class="quiet">Some texts have changed since. They are marked, and are shown as they are today.</p>`}
+    ${r.exact ? nothing : html`<p class="quiet">The request was too long to be kept.</p>`}
+    ${r.messages.some(m => m.changed) ? html`<p class="quiet">The marked messages have another text today.</p>` : nothing}
     <ol class="told" aria-label="Messages">${diff(old, words).map(([kind, i]) => said(kind, kind === "gone" ? before.messages[i] : r.messages[i], before))}</ol>
     ${before ? html`<p class="key quiet"><span class="new">new</span> and <span class="gone">gone</span> since the turn before</p>` : nothing}
     ${r.left_out?.length ? html`<details><summary>Left out: ${r.left_out.length}</summary><ul class="left">${r.left_out.map(m =>
