@@ -137,9 +137,9 @@ type AgentQuery struct {
 	After        AgentPlace        // the page starts after it; zero = at the first agent
 	OldestFirst  bool
 	NoTotal      bool // leaves Total and Truncated of the page unset
-	// Known, if not nil, returns the head of an agent in this version without the last message, if
-	// the caller has it. A store may use it instead of reading the agent. The engine sets it.
-	Known func(Ref, Version) (Head, bool)
+	// Known, if not nil, sets the head of an agent in this version without the last message, if the
+	// caller has it. A store may use it instead of reading the agent. The engine sets it.
+	Known func(Ref, Version, *Head) bool
 }
 
 // AgentPlace is an agent's position in a list, which is ordered by start and then by number in the

@@ -71,15 +71,16 @@ func TestKnown(t *testing.T) {
 	}
 	want, now := st.Head, memory.Version{No: st.No, Rev: st.Head.Rev, Ver: st.Ver}
 	want.Last = memory.Message{}
-	got, ok := w.list.Known(memory.Ref{Project: "p", ID: agent(0).ID}, now)
+	var got memory.Head
+	ok := w.list.Known(memory.Ref{Project: "p", ID: agent(0).ID}, now, &got)
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("the agent in memory is known: %v: %s", ok, diff)
 	}
 	now.Rev++
-	if _, ok := w.list.Known(memory.Ref{Project: "p", ID: agent(0).ID}, now); ok {
+	if w.list.Known(memory.Ref{Project: "p", ID: agent(0).ID}, now, &got) {
 		t.Error("another version of it is known")
 	}
-	if _, ok := w.list.Known(memory.Ref{Project: "p", ID: agent(1).ID}, memory.Version{No: 2, Rev: 1}); ok {
+	if w.list.Known(memory.Ref{Project: "p", ID: agent(1).ID}, memory.Version{No: 2, Rev: 1}, &got) {
 		t.Error("an agent that is not in memory is known")
 	}
 }

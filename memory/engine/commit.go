@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,8 +51,7 @@ type committer struct {
 	e       *Engine
 	busy    bool       // a goroutine or a caller commits; guarded by the queue
 	serving sync.Mutex // held while a commit is under way, until memory shows it
-	// Size of the next group, as the last ones were; only the busy goroutine uses it.
-	expect float64
+	last    int        // size of the last group; 0 after a pause; only who is busy uses it
 }
 
 // queue puts a write into the queue and makes it the agent's tip. The caller holds the agent's
@@ -125,29 +123,28 @@ func (c *committer) lead() {
 			for c.commitNext() {
 			}
 		})
+		return
 	}
+	c.last = 0
 }
 
 // gatherFor bounds how long a group waits for callers that were just answered and are about to come
 // back.
-const gatherFor = 300 * time.Microsecond
+const gatherFor = time.Millisecond
 
-// gather lets other goroutines run while the group is smaller than the last ones were: one commit
-// for all is better than two. A lone caller never waits.
+// gather waits until the callers of the last group have come back, so that they share the next
+// commit with those that came meanwhile: one commit for all takes less than two. A lone caller
+// never waits.
 func (c *committer) gather() {
-	want := min(int(c.expect*0.9), c.e.o.MaxGroup)
-	if want < 2 {
+	full := c.e.waiting.expect(c.last)
+	if full == nil {
 		return
 	}
-	for began, still, had := time.Now(), 0, -1; still < 8 && time.Since(began) < gatherFor; still++ {
-		n := c.e.waiting.len()
-		if n >= want {
-			return
-		}
-		if n > had {
-			had, still = n, 0
-		}
-		runtime.Gosched()
+	late := time.NewTimer(gatherFor)
+	defer late.Stop()
+	select {
+	case <-full:
+	case <-late.C:
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -22,7 +23,8 @@ type disk struct {
 	*inmem.Store
 	mu      sync.Mutex
 	gate    chan error // if not nil, each commit waits for its outcome
-	sizes   []int      // of the commits so far
+	takes   time.Duration
+	sizes   []int // of the commits so far
 	commits atomic.Int64
 	pages   atomic.Int64
 }
@@ -45,6 +47,7 @@ func (d *disk) Apply(ctx context.Context, batch []memory.Write) ([]error, error)
 	gate := d.gate
 	d.sizes = append(d.sizes, len(batch))
 	d.mu.Unlock()
+	time.Sleep(d.takes)
 	if gate != nil {
 		if err := <-gate; err != nil {
 			return nil, err
@@ -61,6 +64,7 @@ func open(t *testing.T, o engine.Options, agents int) (*engine.Engine, *disk) {
 	t.Helper()
 	d := &disk{Store: inmem.New()}
 	e := engine.New(d, o)
+	t.Cleanup(func() { _ = e.Close() }) // ends what waits for more writes
 	for n := range agents {
 		if _, _, err := e.Create(t.Context(), agent(n), 0, memory.Change{}); err != nil {
 			t.Fatal(err)
@@ -129,6 +133,41 @@ func TestGroup(t *testing.T) {
 		wg.Wait()
 		if fmt.Sprint(d.sizes) != "[1 16 3]" {
 			t.Errorf("commits of %v writes, want 1, 16 and 3", d.sizes)
+		}
+	})
+}
+
+// TestGather: callers that come back soon after their answers share one commit, even if they did
+// not at first. A lone caller never waits.
+func TestGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers, rounds = 8, 20
+		e, d := open(t, engine.Options{}, callers)
+		d.takes = 2 * time.Millisecond
+		var wg sync.WaitGroup
+		for n := range callers {
+			wg.Go(func() {
+				for i := range rounds {
+					time.Sleep(time.Duration(100+10*n+7*i) * time.Microsecond) // the way there and back
+					if err := e.Update(t.Context(), "p", agent(n).ID, says("x")); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(d.sizes); n > rounds+5 {
+			t.Errorf("%d commits of %v writes for %d rounds", n, d.sizes, rounds)
+		}
+		for range 2 {
+			time.Sleep(time.Second)
+			start := time.Now()
+			if err := e.Update(t.Context(), "p", agent(0).ID, says("alone")); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took != d.takes {
+				t.Errorf("a lone caller waited %v, %v of them for the disk", took, d.takes)
+			}
 		}
 	})
 }
@@ -264,7 +303,7 @@ func TestLeave(t *testing.T) {
 		for range 3 {
 			select {
 			case gate <- nil:
-			default:
+			case <-time.After(time.Second):
 			}
 			synctest.Wait()
 		}

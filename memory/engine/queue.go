@@ -16,6 +16,8 @@ const (
 	// queueProjects is how many projects with full queues may wait. Beyond that, only projects with
 	// less than their share may add writes.
 	queueProjects = 4
+	// enough is how many writes pay for a commit of their own.
+	enough = 8
 )
 
 // queue holds the writes that wait for a commit. Projects take turns by bytes (deficit round
@@ -26,6 +28,8 @@ type queue struct {
 
 	mu           sync.Mutex
 	waiting      int
+	want         int            // how many a committer expects
+	full         chan struct{}  // closed when so many wait; nil if none is expected
 	byProject    map[string]int // how many writes of each project wait
 	small, large ring           // agents, by the size of their first write
 	storing      int            // large writes that are being committed
@@ -73,6 +77,9 @@ func (q *queue) add(w *write) {
 	}
 	a.end = w
 	q.waiting++
+	if q.waiting >= q.want {
+		q.stopExpecting()
+	}
 	q.byProject[w.Project]++
 	q.enter(a)
 }
@@ -141,7 +148,8 @@ func (q *queue) take(c *committer) (group []*write) {
 		q.passed = 0
 	}
 	c.busy = len(group) > 0
-	c.expect = max(float64(len(group)), c.expect-(c.expect-float64(len(group)))/8)
+	c.last = len(group)
+	q.stopExpecting()
 	return group
 }
 
@@ -193,9 +201,23 @@ func (q *queue) stored(c *committer, group []*write) {
 	}
 }
 
-// len returns how many writes wait.
-func (q *queue) len() int {
+// expect returns what is closed once back more writes wait than now, or enough, or another
+// committer has taken some. It returns nil if enough wait already, or if one or two would wait.
+func (q *queue) expect(back int) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting
+	want := min(q.waiting+back, enough, q.o.MaxGroup)
+	if want < 3 || q.waiting >= want || q.full != nil {
+		return nil
+	}
+	q.want, q.full = want, make(chan struct{})
+	return q.full
+}
+
+// stopExpecting ends the wait for more writes. The caller holds q.mu.
+func (q *queue) stopExpecting() {
+	if q.full != nil {
+		close(q.full)
+		q.full = nil
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
@@ -26,6 +27,7 @@ type flood struct {
 func newFlood(t *testing.T, o engine.Options) *flood {
 	f := &flood{t: t, d: &disk{Store: inmem.New()}}
 	f.e = engine.New(f.d, o)
+	t.Cleanup(func() { _ = f.e.Close() })
 	f.gate = f.d.hold()
 	return f
 }
@@ -124,13 +126,13 @@ func TestLargeWrites(t *testing.T) {
 	})
 }
 
-// commitAll lets a commit end if one is under way.
+// commitAll lets a commit end if one is under way or begins soon.
 func (f *flood) commitAll() string {
 	select {
 	case f.gate <- nil:
 		synctest.Wait()
 		return "one"
-	default:
+	case <-time.After(time.Second):
 		return ""
 	}
 }

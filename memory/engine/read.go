@@ -167,15 +167,15 @@ func (e *Engine) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentP
 	return page, err
 }
 
-// known returns the head of an agent without its last message, if memory has that version of it.
-func (e *Engine) known(ref memory.Ref, v memory.Version) (memory.Head, bool) {
+// known sets the head of an agent without its last message, if memory has that version of it.
+func (e *Engine) known(ref memory.Ref, v memory.Version, h *memory.Head) bool {
 	s, ok := e.cache.Get(ref)
 	if !ok || s.version() != v {
-		return memory.Head{}, false
+		return false
 	}
-	h := s.head
+	*h = s.head
 	h.Last = memory.Message{}
-	return h, true
+	return true
 }
 
 // Tallies implements memory.Ledger.

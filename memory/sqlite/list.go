@@ -132,12 +132,9 @@ type foundAgent struct {
 func (s *Store) readFound(c *dbfile.Conn, q *memory.AgentQuery, found []foundAgent, page *memory.AgentPage) error {
 	var nos, at []int64 // of the agents to be read: their numbers, and their indexes in the page
 	for i := range found {
-		f, known := &found[i], false
+		f := &found[i]
 		page.Places[i] = f.AgentPlace
-		if q.Known != nil {
-			page.Heads[i], known = q.Known(memory.Ref{Project: q.Project, ID: f.id}, memory.Version{No: f.No, Rev: f.rev})
-		}
-		if !known {
+		if q.Known == nil || !q.Known(memory.Ref{Project: q.Project, ID: f.id}, memory.Version{No: f.No, Rev: f.rev}, &page.Heads[i]) {
 			nos, at = append(nos, f.No), append(at, int64(i))
 		}
 	}
