@@ -409,6 +409,12 @@ func TestBoundsAreKept(t *testing.T) {
 						_, err := memctx.New(s).Trim(t.Context(), "p", a.ID, memctx.TrimRequest{KeepRecent: &keep})
 						check(err)
 					}
+				case 2:
+					h, err := s.Head(t.Context(), "p", a.ID)
+					if err == nil && rnd.IntN(3) == 0 {
+						_, err = memctx.New(s).SetSummary(t.Context(), "p", a.ID, "they talked", rnd.Int64N(h.NextSeq))
+					}
+					check(err)
 				default:
 					batch := make([]memory.Message, 1+rnd.IntN(500))
 					for j := range batch {
