@@ -406,11 +406,17 @@ func TestBoundsAreKept(t *testing.T) {
 					_, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard})
 					check(err)
 				case 1:
-					keep := 500 + rnd.IntN(5000)
-					if rnd.IntN(6) == 0 {
+					keep := 10 + rnd.IntN(2000)
+					if rnd.IntN(2) == 0 {
 						_, err := memctx.New(s).Trim(t.Context(), "p", a.ID, memctx.TrimRequest{KeepRecent: &keep})
 						check(err)
 					}
+				case 2:
+					h, err := s.Head(t.Context(), "p", a.ID)
+					if err == nil && rnd.IntN(3) == 0 {
+						_, err = memctx.New(s).SetSummary(t.Context(), "p", a.ID, "they talked", rnd.Int64N(h.NextSeq))
+					}
+					check(err)
 				default:
 					batch := make([]memory.Message, 1+rnd.IntN(500))
 					for j := range batch {

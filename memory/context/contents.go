@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window"
@@ -24,6 +25,8 @@ type contents struct {
 	// unordered is set if turn numbers decrease somewhere; lastTurn is the highest.
 	unordered bool
 	lastTurn  int64
+	// enough is how many of the newest messages will probably do for the next prompt.
+	enough *atomic.Int64
 }
 
 // load returns the newest least messages of an agent's memory or more, or all of it, and the older
@@ -108,7 +111,10 @@ func (r *contents) reaches(h *memory.Head, n int) bool {
 }
 
 func newContents(k agentKey, h *memory.Head, stored []memory.Message) *contents {
-	r := &contents{key: k, startMS: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq, stored: stored, views: windowMessages(stored)}
+	r := &contents{
+		key: k, startMS: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq,
+		stored: stored, views: windowMessages(stored), enough: new(atomic.Int64),
+	}
 	r.noteTurns(stored)
 	return r
 }

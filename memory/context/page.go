@@ -103,23 +103,22 @@ func (p *page) show(v *view.View, shared bool) {
 	}
 }
 
-// settles reports whether what a policy keeps of the page is what it keeps of the whole memory: a
-// limit cut the user's first words in it, and something after them is left. No message before words
-// that opened their turn belongs after them.
-func (p *page) settles(v *window.View) bool {
-	first := -1
-	for i := len(p.lead); i < len(p.list) && first < 0; i++ {
+// settled returns how many messages at the end of the page a policy kept, if that is what it keeps
+// of the whole memory: a limit cut the user's first words in the page, and something after them is
+// left. No message before words that opened their turn belongs after them. Otherwise it returns 0.
+func (p *page) settled(v *window.View) int {
+	kept := slices.IndexFunc(v.Entries, func(e window.Entry) bool { return e.Index >= len(p.lead) && !e.Message.IsSystem() })
+	if kept < 0 {
+		return 0
+	}
+	at := v.Entries[kept].Index
+	for i := len(p.lead); i < at; i++ {
 		w, m := &p.list[i], p.at(i)
 		if w.Status == "" && m.Role == memory.User && m.Opens && (w.Links == nil || len(w.Links.Results) == 0) {
-			first = i
+			return len(p.list) - at
 		}
 	}
-	for _, e := range v.Entries {
-		if e.Index >= len(p.lead) && !e.Message.IsSystem() {
-			return first >= 0 && e.Index > first
-		}
-	}
-	return false
+	return 0
 }
 
 // hasQuestion reports whether the page holds words of the user.
@@ -138,8 +137,12 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 	var r *contents
 	for n := firstPage; ; n = min(4*n, memory.MaxRead) {
 		if r == nil || !r.reaches(&h, n) {
+			first := r == nil
 			if h, r, err = s.load(ctx, project, id, max(n, least)); err != nil {
 				return h, p, by, v, err
+			}
+			if first && r.reaches(&h, int(r.enough.Load())) {
+				n = max(n, int(r.enough.Load()))
 			}
 			if by, err = how(h.Agent); err != nil {
 				return h, p, by, v, err
@@ -153,7 +156,12 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 		p = r.page(m, n, by.view)
 		v = by.policy.Read(p.list, by.counter, by.extras)
 		all := n == memory.MaxRead || r.from <= m.Start() && len(p.rest) < n
-		if all || (!*by.policy.Enabled || p.settles(&v)) && (!asks || p.hasQuestion()) {
+		kept := p.settled(&v)
+		if all || (!*by.policy.Enabled || kept > 0) && (!asks || p.hasQuestion()) {
+			if n > firstPage && kept > 0 { // the next prompt needs about as many
+				n = min(kept+kept/4+16, memory.MaxRead)
+			}
+			r.enough.Store(int64(n))
 			v.Dropped += p.before
 			return h, p, by, v, nil
 		}

@@ -4,7 +4,8 @@
 // itself. What is shown is decided by package window, which knows messages but no agents.
 //
 // Memories may hold thousands of messages. A Service caches what it has read, reads only changes
-// after that, and of a long memory only as much of its end as the policy needs.
+// after that, and of a long memory only as much of its end as the policy needs, at most
+// memory.MaxRead messages and the instructions before these.
 package context
 
 import (
