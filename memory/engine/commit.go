@@ -51,7 +51,8 @@ type committer struct {
 	e       *Engine
 	busy    bool       // a goroutine or a caller commits; guarded by the queue
 	serving sync.Mutex // held while a commit is under way, until memory shows it
-	last    int        // size of the last group; 0 after a pause; only who is busy uses it
+	// How many callers waited for the last group; 0 after a pause. Only who is busy uses it.
+	back int
 }
 
 // queue puts a write into the queue and makes it the agent's tip. The caller holds the agent's
@@ -125,18 +126,18 @@ func (c *committer) lead() {
 		})
 		return
 	}
-	c.last = 0
+	c.back = 0
 }
 
 // gatherFor bounds how long a group waits for callers that were just answered and are about to come
 // back.
 const gatherFor = time.Millisecond
 
-// gather waits until the callers of the last group have come back, so that they share the next
-// commit with those that came meanwhile: one commit for all takes less than two. A lone caller
-// never waits.
+// gather waits until the callers that waited for the last group have come back, so that they share
+// the next commit with those that came meanwhile: one commit for all takes less than two. A lone
+// caller never waits.
 func (c *committer) gather() {
-	full := c.e.waiting.expect(c.last)
+	full := c.e.waiting.expect(c.back)
 	if full == nil {
 		return
 	}

@@ -138,7 +138,7 @@ func TestGroup(t *testing.T) {
 }
 
 // TestGather: callers that come back soon after their answers share one commit, even if they did
-// not at first. A lone caller never waits.
+// not at first. A lone caller and an early write never wait for others.
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, rounds = 8, 20
@@ -168,6 +168,21 @@ func TestGather(t *testing.T) {
 			if took := time.Since(start); took != d.takes {
 				t.Errorf("a lone caller waited %v, %v of them for the disk", took, d.takes)
 			}
+		}
+		for n := range 4 { // the last group is of three
+			wg.Go(func() {
+				if err := e.Update(t.Context(), "p", agent(n).ID, says("x")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		start, kept := time.Now(), make(chan error)
+		if _, err := e.UpdateEarly(t.Context(), "p", agent(0).ID, says("asked"), func(err error) { kept <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-kept; err != nil || time.Since(start) != d.takes {
+			t.Errorf("an early write took %v: %v", time.Since(start), err)
 		}
 	})
 }

@@ -28,6 +28,7 @@ type queue struct {
 
 	mu           sync.Mutex
 	waiting      int
+	early        int            // how many of them have callers that have gone on
 	want         int            // how many a committer expects
 	full         chan struct{}  // closed when so many wait; nil if none is expected
 	byProject    map[string]int // how many writes of each project wait
@@ -77,7 +78,10 @@ func (q *queue) add(w *write) {
 	}
 	a.end = w
 	q.waiting++
-	if q.waiting >= q.want {
+	if w.kept != nil {
+		q.early++
+	}
+	if q.waiting >= q.want || q.early > 0 {
 		q.stopExpecting()
 	}
 	q.byProject[w.Project]++
@@ -126,6 +130,9 @@ func (q *queue) next(c *committer, a *agent) *write {
 	w := a.first
 	a.first, w.next, a.by = w.next, nil, c
 	q.waiting--
+	if w.kept != nil {
+		q.early--
+	}
 	if q.byProject[w.Project]--; q.byProject[w.Project] == 0 {
 		delete(q.byProject, w.Project)
 	}
@@ -148,7 +155,12 @@ func (q *queue) take(c *committer) (group []*write) {
 		q.passed = 0
 	}
 	c.busy = len(group) > 0
-	c.last = len(group)
+	c.back = 0
+	for _, w := range group {
+		if w.kept == nil {
+			c.back++
+		}
+	}
 	q.stopExpecting()
 	return group
 }
@@ -202,12 +214,13 @@ func (q *queue) stored(c *committer, group []*write) {
 }
 
 // expect returns what is closed once back more writes wait than now, or enough, or another
-// committer has taken some. It returns nil if enough wait already, or if one or two would wait.
+// committer has taken some. It returns nil if enough wait already, if one or two would wait, or if
+// a write waits whose caller has gone on: the first words of an answer wait for that.
 func (q *queue) expect(back int) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	want := min(q.waiting+back, enough, q.o.MaxGroup)
-	if want < 3 || q.waiting >= want || q.full != nil {
+	if want < 3 || q.waiting >= want || q.early > 0 || q.full != nil {
 		return nil
 	}
 	q.want, q.full = want, make(chan struct{})
