@@ -86,12 +86,12 @@ func writeSettings(w io.Writer) error {
 	return config.Usage(w)
 }
 
-// serve runs the server until ctx ends.
 // heapFloor is the size of a block that is never touched, so that it takes no memory. The garbage
 // collector counts it, and lets at least so much garbage pile up: the small heap of a server under
 // load would be collected many times a second.
 const heapFloor = 32 << 20
 
+// serve runs the server until ctx ends.
 func serve(ctx context.Context, e data.Env) error {
 	c, err := config.Load(e.Getenv)
 	if err := errors.Join(err, app.Check(c)); err != nil {
