@@ -129,3 +129,61 @@ func TestStream(t *testing.T) {
 		})
 	}
 }
+
+// TestSentBack checks that the LLM gets back, with the results, what it sent with its calls, in a
+// stream and in one piece, and that a client gets its own calls of the same response whole.
+func TestSentBack(t *testing.T) {
+	t.Parallel()
+	const (
+		own   = `{"index":0,"id":"c1","type":"function","function":{"name":"recall","arguments":""},"extra_content":{"google":{"thought_signature":"s1"}}}`
+		other = `{"index":1,"id":"c2","type":"function","function":{"name":"book","arguments":"{\"day\":"}}`
+		rest  = `{"index":1,"function":{"arguments":"\"Monday\"}"}}`
+	)
+	event := func(delta, finish string) string {
+		return `data: {"id":"a","choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + `}]}` + "\n\n"
+	}
+	thought := event(`{"role":"assistant","reasoning_content":"I look it up."}`, "null")
+	for name, tt := range map[string]struct {
+		stream string
+		back   []string // the second request has these
+		client []string // the client has these
+	}{
+		"own": {
+			stream: thought + event(`{"tool_calls":[`+own+`]}`, "null") + event(`{}`, `"tool_calls"`),
+			back:   []string{`"thought_signature":"s1"`, `"reasoning_content":"I look it up."`, `"arguments":"{}"`, `"tool_call_id":"c1"`},
+			client: []string{`"content":"At nine."`},
+		},
+		"mixed": {
+			stream: thought + event(`{"tool_calls":[`+own+`,`+other+`]}`, "null") + event(`{"tool_calls":[`+rest+`]}`, "null") + event(`{}`, `"tool_calls"`),
+			client: []string{`"tool_calls":[{"index":0,"id":"c2","type":"function","function":{"name":"book","arguments":"{\"day\":\"Monday\"}"}}]`, `"finish_reason":"tool_calls"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := toolbox.Offer([]byte(`{"messages":[]}`), &llmadapter.Recipient{Thoughts: llmadapter.ThoughtsCalls}, run)
+			asked := ""
+			stream := b.Stream(t.Context(), llmadapter.NewEvents(strings.NewReader(tt.stream)), func(body []byte) (llmadapter.Source, error) {
+				asked = string(body)
+				return llmadapter.NewEvents(strings.NewReader(event(`{"content":"At nine."}`, `"stop"`))), nil
+			})
+			got := ""
+			for err := error(nil); err == nil; {
+				var events []llmadapter.Event
+				events, err = stream.Next()
+				for _, e := range events {
+					got += string(e.Raw)
+				}
+			}
+			for _, want := range tt.back {
+				if !strings.Contains(asked, want) {
+					t.Errorf("the LLM does not get %s back: %s", want, asked)
+				}
+			}
+			for _, want := range tt.client {
+				if !strings.Contains(got, want) || strings.Contains(got, "recall") {
+					t.Errorf("the client does not get %s: %s", want, got)
+				}
+			}
+		})
+	}
+}
