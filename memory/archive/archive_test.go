@@ -107,12 +107,12 @@ func recordOf(t *testing.T, s service, id string) archived {
 	if err != nil {
 		t.Fatal(err)
 	}
-	msgs = slices.Clone(msgs) // they are shared with the store
-	h.Agent.Rev = 0
+	msgs, a := slices.Clone(msgs), *h.Agent // they are shared with the store
+	a.Rev = 0
 	for i := range msgs {
 		msgs[i].Rev, msgs[i].Marks = 0, memory.Marks{}
 	}
-	return archived{*h.Agent, msgs}
+	return archived{a, msgs}
 }
 
 // sameRecord compares as stored.
