@@ -11,7 +11,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"syscall"
 	_ "time/tzdata" // agents name time zones, and a bare container has no list of them
@@ -86,11 +85,6 @@ func writeSettings(w io.Writer) error {
 	return config.Usage(w)
 }
 
-// heapFloor is the size of a block that is never touched, so that it takes no memory. The garbage
-// collector counts it, and lets at least so much garbage pile up: the small heap of a server under
-// load would be collected many times a second.
-const heapFloor = 32 << 20
-
 // serve runs the server until ctx ends.
 func serve(ctx context.Context, e data.Env) error {
 	c, err := config.Load(e.Getenv)
@@ -105,7 +99,6 @@ func serve(ctx context.Context, e data.Env) error {
 	if err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(make([]byte, heapFloor)) // here, so that the start leaves no garbage
 	return a.Run(ctx)
 }
 
