@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
-// maxHeldBack is how many events of a stream are held back at most while its answer is awaited.
-const maxHeldBack = 1 << 10
+// maxHeldBack is how many bytes of events are held back at most while a stream's answer is awaited.
+const maxHeldBack = 64 << 10
 
 // maxWhole limits an answer in one piece, in bytes.
 const maxWhole = 32 << 20
@@ -34,9 +34,10 @@ var errNoWords = fault.New(fault.Upstream, "the LLM's answer is empty")
 // and for an error object that comes before any word if another upstream may do better.
 func (a *attempt) awaitData() error {
 	var head llmadapter.Record
-	for read := 0; !head.Begun() && read < maxHeldBack; {
+	for read, held := 0, 0; !head.Begun() && held < maxHeldBack; {
 		events, err := a.events.Peek()
 		for _, e := range events[read:] {
+			held += len(e.Raw)
 			head.Chunk(e.Data)
 		}
 		switch read = len(events); {

@@ -240,3 +240,20 @@ func TestAsk(t *testing.T) {
 		t.Errorf("broken off: %v", err)
 	}
 }
+
+// TestHeldBack checks that a stream whose answer does not begin is passed on all the same, once more
+// of it has come than is held back.
+func TestHeldBack(t *testing.T) {
+	t.Parallel()
+	const opening = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+	for n, passed := range map[int]bool{10: false, 2000: true} {
+		b := newBench(t, fake.Script{RawPieces: []string{strings.Repeat(opening, n)}}, func(l *memory.LLMSettings, _ *turn.Config) { l.FailureMessage = "Sorry." })
+		w := httptest.NewRecorder()
+		if err := b.serve(t, t.Context(), w, true); err != nil {
+			t.Error(err)
+		}
+		if got := w.Body.String(); strings.HasPrefix(got, opening) != passed || !strings.Contains(got, "Sorry.") {
+			t.Errorf("of %d chunks the client has %d bytes, which end in %q", n, len(got), got[max(0, len(got)-200):])
+		}
+	}
+}
