@@ -131,7 +131,7 @@ func (s *stream) keep(calls []call) {
 
 // edited returns an event with another value in its data.
 func edited(e llmadapter.Event, old gjson.Result, value string) llmadapter.Event {
-	e.Data = slices.Concat(e.Data[:old.Index], []byte(value), e.Data[old.Index+len(old.Raw):])
+	e.Data = replaced(e.Data, old, value)
 	e.Raw = slices.Concat([]byte("data: "), e.Data, []byte("\n\n"))
 	return e
 }

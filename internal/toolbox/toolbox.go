@@ -7,7 +7,6 @@ package toolbox
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -64,7 +63,7 @@ func Offer(body []byte, to *llmadapter.Recipient, run Run) *Box {
 	case b.others:
 		b.body = splice(body, there.Index+len(there.Raw)-1, ","+list)
 	case there.Exists():
-		b.body = slices.Concat(body[:there.Index], []byte("["+list+"]"), body[there.Index+len(there.Raw):])
+		b.body = replaced(body, there, "["+list+"]")
 	default:
 		b.body = splice(body, len(body)-1, `,"tools":[`+list+`]`)
 	}
@@ -76,6 +75,11 @@ func (b *Box) Body() []byte { return b.body }
 
 // splice returns b with s inserted at i.
 func splice(b []byte, i int, s string) []byte { return slices.Concat(b[:i], []byte(s), b[i:]) }
+
+// replaced returns JSON with another value in the place of one that was found in it.
+func replaced(b []byte, old gjson.Result, value string) []byte {
+	return slices.Concat(b[:old.Index], []byte(value), b[old.Index+len(old.Raw):])
+}
 
 // call is a tool call of a response.
 type call struct{ id, name, arguments, json string }
@@ -130,19 +134,20 @@ func (b *Box) result(ctx context.Context, c call, i int) string {
 func (b *Box) withdraw() {
 	if !b.others {
 		if choice := gjson.GetBytes(b.body, "tool_choice"); choice.Exists() {
-			b.body = slices.Concat(b.body[:choice.Index], []byte(`"none"`), b.body[choice.Index+len(choice.Raw):])
+			b.body = replaced(b.body, choice, `"none"`)
 			return
 		}
 		b.body = splice(b.body, len(b.body)-1, `,"tool_choice":"none"`)
 		return
 	}
 	there := gjson.GetBytes(b.body, "tools")
-	left := slices.DeleteFunc(there.Array(), func(t gjson.Result) bool { return b.owns(t.Get("function.name").String()) })
-	raw := make([]json.RawMessage, len(left))
-	for i, t := range left {
-		raw[i] = json.RawMessage(t.Raw)
+	var left []string
+	for _, t := range there.Array() {
+		if !b.owns(t.Get("function.name").String()) {
+			left = append(left, t.Raw)
+		}
 	}
-	b.body = slices.Concat(b.body[:there.Index], marshal(raw), b.body[there.Index+len(there.Raw):])
+	b.body = replaced(b.body, there, "["+strings.Join(left, ",")+"]")
 }
 
 func (b *Box) owns(name string) bool { return slices.Contains(b.names, name) }
@@ -168,22 +173,13 @@ func (b *Box) Whole(ctx context.Context, body []byte, again func(body []byte) ([
 			for i, c := range others {
 				left[i] = c.json
 			}
-			return slices.Concat(body[:list.Index], []byte("["+strings.Join(left, ",")+"]"), body[list.Index+len(list.Raw):]), nil
+			return replaced(body, list, "["+strings.Join(left, ",")+"]"), nil
 		}
 		var err error
 		if body, err = again(b.next(ctx, &r, own)); err != nil {
 			return nil, err
 		}
 	}
-}
-
-// marshal encodes a value that cannot fail to be encoded.
-func marshal(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return []byte("{}")
-	}
-	return b
 }
 
 // errEndlessTools is a model that goes on calling tools that it is not offered any more.

@@ -47,7 +47,7 @@ func (d *disk) Apply(ctx context.Context, batch []memory.Write) ([]error, error)
 	gate := d.gate
 	d.sizes = append(d.sizes, len(batch))
 	d.mu.Unlock()
-	time.Sleep(d.takes)
+	time.Sleep(d.takes) // in fake time; 0 elsewhere
 	if gate != nil {
 		if err := <-gate; err != nil {
 			return nil, err
@@ -148,7 +148,7 @@ func TestGather(t *testing.T) {
 		for n := range callers {
 			wg.Go(func() {
 				for i := range rounds {
-					time.Sleep(time.Duration(100+10*n+7*i) * time.Microsecond) // the way there and back
+					time.Sleep(time.Duration(100+10*n+7*i) * time.Microsecond) // in fake time: the way there and back
 					if err := e.Update(t.Context(), "p", agent(n).ID, says("x")); err != nil {
 						t.Error(err)
 					}
@@ -160,7 +160,7 @@ func TestGather(t *testing.T) {
 			t.Errorf("%d commits of %v writes for %d rounds", n, d.sizes, rounds)
 		}
 		for range 2 {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // in fake time: the pause after a group
 			start := time.Now()
 			if err := e.Update(t.Context(), "p", agent(0).ID, says("alone")); err != nil {
 				t.Error(err)
