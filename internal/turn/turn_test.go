@@ -245,8 +245,8 @@ func TestAsk(t *testing.T) {
 // of it has come than is held back.
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
-	const opening = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
-	for n, passed := range map[int]bool{10: false, 2000: true} {
+	opening := `data: {"choices":[{"delta":{"role":"assistant","content":""}}],"filter":"` + strings.Repeat("x", 1000) + "\"}\n\n"
+	for n, passed := range map[int]bool{10: false, 100: true} {
 		b := newBench(t, fake.Script{RawPieces: []string{strings.Repeat(opening, n)}}, func(l *memory.LLMSettings, _ *turn.Config) { l.FailureMessage = "Sorry." })
 		w := httptest.NewRecorder()
 		if err := b.serve(t, t.Context(), w, true); err != nil {
