@@ -241,7 +241,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestHeldBack checks that a stream whose answer does not begin is passed on all the same, once more
+// TestHeldBack checks that a stream whose answer does not begin is passed on all the same once more
 // of it has come than is held back.
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
