@@ -1,8 +1,10 @@
 package compat_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -45,28 +47,53 @@ func startRedis(t *testing.T) string {
 		}
 		t.Skip("redis-server is not installed")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", "")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for end := time.Now().Add(patience); ; {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			c.Close()
-			return addr
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-		if time.Now().After(end) {
-			t.Fatal("redis-server does not accept connections")
+		addr := l.Addr().String()
+		_ = l.Close()
+		_, port, _ := net.SplitHostPort(addr)
+		ctx, kill := context.WithCancel(context.Background())
+		cmd := exec.CommandContext(ctx, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", "")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(ended) }()
+		t.Cleanup(func() { kill(); <-ended })
+		for alive := true; alive; {
+			// An answer, since a connection alone may be to a program that has taken the port.
+			if answersPing(addr) {
+				return addr
+			}
+			if time.Now().After(end) {
+				t.Fatal("redis-server does not answer")
+			}
+			select {
+			case <-ended: // another program has taken the port
+				alive = false
+			case <-time.After(5 * time.Millisecond):
+			}
 		}
 	}
+}
+
+// answersPing reports whether a Redis server at the address answers.
+func answersPing(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	answer := make([]byte, 5)
+	_, err = c.Write([]byte("PING\r\n"))
+	if err == nil {
+		_, err = io.ReadFull(c, answer)
+	}
+	return err == nil && string(answer) == "+PONG"
 }
 
 // TestKillKeyMigration kills the server repeatedly while it moves keys and values to Redis, and

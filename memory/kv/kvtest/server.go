@@ -1,6 +1,7 @@
 package kvtest
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -17,6 +18,8 @@ type Server struct {
 	name string
 	args []string
 	cmd  *exec.Cmd
+	// ended is closed when cmd has ended.
+	ended chan struct{}
 }
 
 // StartRedis starts a Redis server that keeps its data on disk before it answers. It takes more
@@ -59,23 +62,55 @@ func startServer(t *testing.T, name string, args func(host, port string) []strin
 	return s
 }
 
-// Start starts the server, again after Kill, and waits until it accepts connections.
+// Start starts the server, again after Kill, and waits until it answers. A connection alone would
+// not show it: a program that another test is about to start can hold the socket that found the
+// port for a moment, which accepts connections and refuses the server its port.
 func (s *Server) Start(t *testing.T) {
 	t.Helper()
-	s.cmd = exec.Command(s.name, s.args...)
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(20 * time.Second); ; {
-		c, err := net.Dial("tcp", s.Addr)
-		if err == nil {
-			c.Close()
-			return
-		}
+	err := errors.New("not started")
+	for end := time.Now().Add(20 * time.Second); err != nil; {
 		if time.Now().After(end) {
-			t.Fatalf("%s does not accept connections: %v", s.name, err)
+			t.Fatalf("%s does not answer: %v", s.name, err)
 		}
-		<-time.After(5 * time.Millisecond)
+		if !s.running() {
+			s.Kill()
+			s.cmd, s.ended = exec.Command(s.name, s.args...), make(chan struct{})
+			if err := s.cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = s.cmd.Wait(); close(s.ended) }()
+		}
+		if err = ping(s.Addr); err != nil {
+			<-time.After(5 * time.Millisecond)
+		}
+	}
+}
+
+// ping returns no error when a server answers to a line: with PONG, or with an error of its own.
+func ping(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1))
+	return err
+}
+
+// running reports whether the server was started and has not ended.
+func (s *Server) running() bool {
+	if s.cmd == nil {
+		return false
+	}
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
 	}
 }
 
@@ -83,7 +118,7 @@ func (s *Server) Start(t *testing.T) {
 func (s *Server) Kill() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
+		<-s.ended
 		s.cmd = nil
 	}
 }
