@@ -70,6 +70,9 @@ type Config struct {
 	// CallSummary returns the summary of a call that has ended, "" for none, and when it was made
 	// (Unix ms); nil: there are none.
 	CallSummary func(ctx context.Context, project, id string) (text string, createdMS int64, err error)
+	// Durable returns once what was read before is as safe as what was acknowledged; nil: it always
+	// is.
+	Durable func(ctx context.Context) error
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
 	MetricsPage http.Handler     // serves /metrics

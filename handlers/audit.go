@@ -3,6 +3,7 @@ package handlers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"regexp"
@@ -55,7 +56,11 @@ func (a auditAPI) record(r *http.Request, what string, status int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
 	if err := a.audit.Record(ctx, info.project, act); err != nil {
-		a.log.Error().Err(err).Str("request_id", act.RequestID).Msg("record an administrative act")
+		level := zerolog.ErrorLevel
+		if e, ok := errors.AsType[*fault.Error](err); ok && e.Reported {
+			level = zerolog.DebugLevel
+		}
+		a.log.WithLevel(level).Err(err).Str("request_id", act.RequestID).Msg("record an administrative act")
 	}
 }
 

@@ -157,7 +157,7 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 	}
 	o.metrics.request(r.Method, chi.RouteContext(r.Context()), status, took)
 	ev := o.log.Info()
-	if status >= 500 {
+	if e, ok := errors.AsType[*fault.Error](info.err); status >= 500 && !(ok && e.Reported) {
 		ev = o.log.Error()
 	}
 	if !ev.Enabled() {

@@ -16,8 +16,25 @@ type opsAPI struct {
 	metricsPage http.Handler
 }
 
-// readyTimeout bounds the check of the store.
-const readyTimeout = 2 * time.Second
+// readyTimeout bounds the check of the store. Probes of load balancers wait for two seconds.
+const readyTimeout = time.Second
+
+// isReady asks whether the server can take work, and does not wait for longer than that, whatever
+// the store waits for.
+func (a opsAPI) isReady(ctx context.Context) error {
+	ctx, stop := context.WithTimeoutCause(ctx, readyTimeout, fault.New(fault.Unavailable, "the store did not answer within %s", readyTimeout))
+	answer := make(chan error, 1)
+	go func() {
+		defer stop()
+		answer <- a.ready(ctx)
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fault.Ended(ctx)
+	}
+}
 
 func healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
@@ -31,9 +48,7 @@ type readyAnswer struct {
 // readyz reports whether the server can take work: the store can be written and the server is not
 // stopping.
 func (a opsAPI) readyz(w http.ResponseWriter, r *http.Request) error {
-	ctx, stop := context.WithTimeout(r.Context(), readyTimeout)
-	defer stop()
-	if err := a.ready(ctx); err != nil {
+	if err := a.isReady(r.Context()); err != nil {
 		infoOf(r).err = err
 		detail := "the store cannot be written or the server is stopping; the log has more"
 		if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.Unavailable {

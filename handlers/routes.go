@@ -15,6 +15,9 @@ import (
 // agora and openAI turn a handler into one for callers with a scope. It answers errors in the form
 // of its path. A test requires every path without a scope to be listed there as public.
 func agora(need access.Scope, f handlerFunc) http.HandlerFunc {
+	if need != read {
+		f = acknowledges(f)
+	}
 	return handle(agoraError, needs(need, checkParams(f)))
 }
 
@@ -52,6 +55,7 @@ func (a *api) routes(c Config) *chi.Mux {
 	r, flat := chi.NewRouter(), chi.NewRouter() // flat is filled below
 	r.Use(observer{c.Log, c.Metrics, c.BodyTimeout}.middleware)
 	c.Access.guesses, c.Access.now = access.NewGuesses(c.Now), c.Now
+	r.Use(withDurable(c.Durable))
 	pages := crossOrigin(c.Origins)
 	r.Use(c.Access.localOnly(c.Origins))
 	r.NotFound(unknownPath)

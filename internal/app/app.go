@@ -134,7 +134,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	g := newGuard(c)
 	a.quota = quota.New(quota.Config{
 		Rate: quota.Rate(c.RateLimit), Limit: memory.Usage{Messages: c.MessageQuota, Bytes: c.MBQuota << 20}, Count: a.store.Usage, Now: a.now,
-		OnError: func(err error) { log.Error().Err(err).Msg("count what projects use") },
+		OnError: func(err error) { a.problem("count what projects use", err) },
 	})
 	observed.watchUsage(reg, a.quota)
 	a.countUsage(ctx)
@@ -148,7 +148,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
-		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
+		OnError: a.problem,
 		Quota:   a.quota, MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 		Redact: func(project string) redact.Rules {
 			return c.RedactOf(strings.TrimPrefix(project, items.OwnProject("")))
@@ -190,7 +190,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	a.recall = recall.NewService(recall.Config{
 		Ledger: a.store, Items: a.store, MaxMB: c.RecallMB, Who: a.callers.Recallable,
-		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
+		OnError: a.problem,
 	})
 	a.newKnowledge()
 	if err = a.newRemember(ctx, reg); err != nil {
@@ -223,7 +223,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
-		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready, Durable: durable(a.store),
 		Recall:      a.recall,
 		Facts:       a.facts,
 		Vectors:     a.vectors,
@@ -395,7 +395,7 @@ func (a *App) Run(ctx context.Context) error {
 	run("checkpoints", func() error { return a.saves.Run(behind) })
 	run("retention", func() error { return a.retention.Run(behind) })
 	run("records", func() error {
-		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
+		onError := func(err error) { a.problem("forget old deletions of records", err) }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)
 	})
 	if m := a.models.Default; m != nil && m.Report.Compaction != nil {

@@ -56,7 +56,7 @@ func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 		Done: func(name string, size int64, err error) {
 			if err != nil {
 				count.WithLabelValues("error").Inc()
-				a.log.Error().Err(err).Msg("the scheduled backup failed; it is tried again within minutes")
+				a.problem("the scheduled backup failed; it is tried again within minutes", err)
 				return
 			}
 			count.WithLabelValues("ok").Inc()

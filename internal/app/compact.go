@@ -25,7 +25,7 @@ func (a *App) compact(ctx context.Context, want *ossa.Compaction) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			a.log.Error().Err(err).Msg("the store was not compacted; it is tried again at the next interval")
+			a.problem("the store was not compacted; it is tried again at the next interval", err)
 		case bytes > 0:
 			a.log.Info().Int64("bytes", bytes).Dur("took", time.Since(start)).Msg("unused space was returned to the disk")
 		}

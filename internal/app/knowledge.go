@@ -20,7 +20,7 @@ func (a *App) newKnowledge() {
 	a.knowledge = knowledge.New(knowledge.Config{
 		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Sealed: a.cfg.SecretKey != "", Now: a.now, NewID: a.ids.next,
 		Redact:  redactor,
-		OnError: func(what string, err error) { a.log.Error().Err(err).Msg(what) },
+		OnError: a.problem,
 	})
 	a.models.Setup = a.setUp
 }

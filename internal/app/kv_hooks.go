@@ -82,7 +82,7 @@ func (a *App) sendHook(ctx context.Context, p webhook.KVProvider) {
 		_, err = a.store.ChangeRecords(ctx, record.Space{Project: a.cfg.DefaultProject, Name: "hooks"}, nil, record.Limit{}, events, p.AtMS)
 	}
 	if err != nil {
-		a.log.Error().Err(err).Str("event", p.Hook).Msg("keys and values: the webhook of a hook could not be stored")
+		a.problem("keys and values: the webhook of hook "+p.Hook+" could not be stored", err)
 	}
 }
 

@@ -26,9 +26,8 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		Name: "heardlog_extractions_total", Help: "Calls that facts were extracted from, by outcome: ok, nothing (was said or may be kept), retried, given_up.",
 	}, []string{"outcome"})
 	reg.MustRegister(outcomes)
-	onError := func(what string, err error) { a.log.Error().Err(err).Msg(what) }
 	a.extractor = remember.NewExtractor(remember.Extraction{
-		Store: a.store, Agent: a.service.Agent, Now: a.now, OnError: onError,
+		Store: a.store, Agent: a.service.Agent, Now: a.now, OnError: a.problem,
 		Prompt: func(ctx context.Context, g *memory.Agent) (remember.Prompt, bool, error) {
 			p, ok, err := a.facts.Prompt(ctx, g.Project, g.Settings.Scope.UserID, g.ID)
 			return remember.Prompt(p), ok, err
@@ -46,7 +45,7 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 	})
 	a.remember = remember.New(remember.Config{
 		Calls: a.recall, Facts: rememberedFacts{a}, Patterns: a.patterns.Best, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.KeepKnown, Extractor: a.extractor,
-		Key: key, Now: a.now, OnError: onError,
+		Key: key, Now: a.now, OnError: a.problem,
 	})
 	return nil
 }

@@ -73,6 +73,16 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	return s, time.Now, nil
 }
 
+// durable returns how a store proves that what was read from it is safe; nil if it always is.
+func durable(s store) func(ctx context.Context) error {
+	if s, ok := s.(interface {
+		Durable(ctx context.Context) error
+	}); ok {
+		return s.Durable
+	}
+	return nil
+}
+
 // warnUnfinished logs a warning if an import into the store was not finished. The server starts all
 // the same: only the operator knows whether the rest will follow.
 func (a *App) warnUnfinished(ctx context.Context) {

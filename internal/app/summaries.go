@@ -77,7 +77,7 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 		Store: a.store, Work: "summary", Agent: a.service.Agent, Do: a.calls.Summarize, Now: a.now,
 		Wanted:     func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
 		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
-		OnError:    func(what string, err error) { a.log.Error().Err(err).Msg(what) },
+		OnError:    a.problem,
 		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 	})
 }

@@ -12,7 +12,7 @@ import (
 func (a *App) newVectors() {
 	c := vector.Config{
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, MaxMB: a.cfg.VectorsMB, Now: a.now, NewID: uuid.NewString,
-		OnError: func(what string, err error) { a.log.Error().Err(err).Msg(what) },
+		OnError: a.problem,
 	}
 	if e := a.cfg.Embeddings; e.URL != "" {
 		c.Embedder = &embedding.Client{URL: e.URL, Key: e.Key.Reveal(), Model: e.Model, Dimensions: e.Dimensions, Transport: a.transport}

@@ -94,6 +94,6 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
 		Queue: a.store, Sender: a.sender, Now: a.now, Policy: webhook.Policy{ParkAfter: a.cfg.WebhookParkAfter, DisableAfter: a.cfg.WebhookDisableAfter}, Registerer: reg, Log: a.log,
 	})
-	a.sweeper = &webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
+	a.sweeper = &webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention, OnError: func(err error) { a.problem("forget old webhooks", err) }}
 	return err
 }

@@ -133,7 +133,7 @@ func rules() map[string]rule {
 		"memory/sqlite/dbfile":         {[]string{"internal/fault"}, []string{sqlite, xsys}},
 		"memory/postgres":              {append(driver, "memory/postgres/peers", "memory/postgres/pg", "memory/tables"), []string{pgx}},
 		"memory/postgres/peers":        {[]string{"memory", "memory/postgres/pg", "internal/fault"}, []string{pgx}},
-		"memory/postgres/pg":           {[]string{"memory/codec", "memory/seal", "memory/tables", "internal/fault"}, []string{pgx}},
+		"memory/postgres/pg":           {[]string{"memory", "memory/codec", "memory/seal", "memory/tables", "internal/fault"}, []string{pgx}},
 		"memory/tables":                {[]string{"memory", "memory/codec", "memory/export", "memory/items", "memory/kv", "memory/record", "memory/seal", "webhook", "internal/fault"}, nil},
 		"memory/postgres/postgrestest": {nil, []string{pgx}},
 		"memory/storetest":             {append(driver, "internal/secret", "memory/engine", "memory/inmem", "memory/turntable"), []string{cmpModule}},

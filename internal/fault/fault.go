@@ -73,6 +73,8 @@ type Error struct {
 	Field string // path of the field at fault, as the caller wrote it; may be empty
 	Msg   string // safe to show a caller
 	Err   error  // cause, for the log only; may be nil
+	// Reported is set if the log has told the operator of the cause already, in a line of its own.
+	Reported bool
 }
 
 // Error returns the text for logs: message and cause.

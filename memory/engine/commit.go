@@ -17,7 +17,7 @@ type write struct {
 	agent *agent
 	after *snapshot // the agent after it
 	fails int       // agent.fails when it was decided
-	since time.Time // when it was queued
+	began time.Time // when its call began
 	kept  func(error)
 	left  atomic.Int32 // see writeQueued
 	err   error        // set before done is closed
@@ -108,6 +108,9 @@ func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool
 		}
 		<-w.done
 	}
+	if w.err == nil {
+		memory.Committed(ctx)
+	}
 	return false, w.err
 }
 
@@ -161,7 +164,7 @@ func (c *committer) commitNext() bool {
 	}
 	defer c.e.waiting.stored(c, taken)
 	group, batch := make([]*write, 0, len(taken)), make([]memory.Write, 0, len(taken))
-	messages := 0
+	messages, left := 0, c.e.o.Timeout
 	for _, w := range taken {
 		if err := w.refused(c.e.o.Timeout); err != nil {
 			c.e.fail(w, err)
@@ -169,11 +172,12 @@ func (c *committer) commitNext() bool {
 		}
 		group, batch = append(group, w), append(batch, w.Write)
 		messages += len(w.Change.Append) + len(w.Change.Replace)
+		left = min(left, c.e.o.Timeout-time.Since(w.began)) // at least half of it
 	}
 	if len(group) == 0 {
 		return true
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.e.o.Timeout, fault.New(fault.Unavailable, "the store did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), left, fault.New(fault.Unavailable, "the store did not answer in time"))
 	defer cancel()
 	began := time.Now()
 	errs, err := c.e.store.Apply(ctx, batch)
@@ -202,7 +206,7 @@ func (w *write) refused(timeout time.Duration) error {
 	if w.agent.fails != w.fails {
 		return memory.ErrStale
 	}
-	if time.Since(w.since) > timeout/2 {
+	if time.Since(w.began) > timeout/2 {
 		return errSlow
 	}
 	return nil

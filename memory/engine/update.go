@@ -43,10 +43,16 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 		return false, err
 	}
 	defer e.calls.RUnlock()
+	began := time.Now()
+	if e.o.Shared { // whose reads take time, too
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, e.o.Timeout, errSlow)
+		defer cancel()
+	}
 	a := e.agents.enter(memory.Ref{Project: project, ID: id})
 	defer e.agents.leave(a)
 	for try := 1; ; try++ {
-		wait, err := e.decide(ctx, a, decide, kept)
+		wait, err := e.decide(ctx, a, decide, kept, began)
 		if wait != nil {
 			early, err = wait(err)
 		}
@@ -71,8 +77,8 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 
 // decide runs the decision in the agent's turn and queues what it writes. If there is something to
 // wait for, the caller then calls wait, outside the turn, with decide's error; its error takes the
-// place of decide's.
-func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, kept func(error)) (wait func(error) (bool, error), err error) {
+// place of decide's. began is when the call began.
+func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, kept func(error), began time.Time) (wait func(error) (bool, error), err error) {
 	if err := a.lock(ctx, e.o.Timeout/2); err != nil {
 		return nil, err
 	}
@@ -113,7 +119,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	}
 	w := &write{
 		Write: memory.Write{Ref: a.ref, Version: s.version(), Before: s.head.Agent.Status, Change: c, Epoch: epoch},
-		agent: a, fails: fails, since: time.Now(), done: make(chan struct{}), kept: kept,
+		agent: a, fails: fails, began: began, done: make(chan struct{}), kept: kept,
 	}
 	if err := encode(&w.Write, s.head.Agent, c.Agent); err != nil {
 		return nil, err

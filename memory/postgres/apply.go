@@ -23,7 +23,7 @@ import (
 
 // Apply implements memory.Store.
 func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
-	ctx, leave, err := s.db.Enter(ctx)
+	ctx, leave, err := s.db.Enter(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +108,7 @@ func (a *applying) store(list []int, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
+	before := a.s.db.Unsynced()
 	var unknown error // why it is not known whether the statement has come through
 	for try := 1; ; try++ {
 		got, err := a.s.write(a.ctx, w, wait)
@@ -117,7 +118,7 @@ func (a *applying) store(list []int, wait time.Duration) error {
 				continue
 			}
 			if again && pg.Broken(err) && unknown == nil {
-				a.s.db.Pool.Reset()
+				a.s.db.Lost()
 				if !pgconn.SafeToRetry(err) {
 					unknown = err // if the same statement writes now, it did not before
 				}
@@ -135,7 +136,9 @@ func (a *applying) store(list []int, wait time.Duration) error {
 				return err
 			}
 		}
-		a.s.db.Answered()
+		if err := a.s.db.Wrote(before); err != nil {
+			return err
+		}
 		a.settle(list, w, got, unknown)
 		return nil
 	}
@@ -440,13 +443,15 @@ type written struct {
 func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got written, err error) {
 	st := w.statement()
 	into := []any{&got.endpoints, &got.replaced, &got.nos}
-	if wait == 0 {
+	if wait == 0 && !s.db.Shared() {
 		err = st.Row(ctx, s.db.Pool).Scan(into...)
 		return got, err
 	}
-	err = pgx.BeginFunc(ctx, s.db.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", wait.Milliseconds())); err != nil {
-			return err
+	err = s.db.Begin(ctx, func(tx pgx.Tx) error {
+		if wait > 0 {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", wait.Milliseconds())); err != nil {
+				return err
+			}
 		}
 		return st.Row(ctx, tx).Scan(into...)
 	})

@@ -36,8 +36,8 @@ type Options struct {
 	Terms record.Terms
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
 	Timeout time.Duration
-	// Report, if not nil, is called once for each problem that an operator should look after
-	// although the store goes on.
+	// Report, if not nil, is called for each problem that an operator should look after, with a nil
+	// error when it is over.
 	Report func(what string, err error)
 }
 
@@ -59,9 +59,10 @@ type Store struct {
 	held     map[int64]time.Time // until when agents count as held, under holding: see held.go
 	versions pg.Gather[version]
 	loads    pg.Gather[load]
-	work     sync.WaitGroup // keepTime
+	work     sync.WaitGroup // keepTime and the watch
 	stop     context.CancelFunc
 
+	spaced    atomic.Int64 // when Ping last found that tables can grow, Unix ns
 	published atomic.Pointer[endpoints]
 	loading   sync.Mutex // of endpoints
 	woken     chan struct{}
@@ -85,7 +86,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		woken: make(chan struct{}, 1), stop: func() {}, held: map[int64]time.Time{}, words: tables.Words{Terms: o.Terms},
 	}
 	s.versions.Ask, s.loads.Ask = s.askVersions, s.askLoads
-	if s.db, err = pg.Open(ctx, c, o.Timeout, o.Report); err != nil {
+	if s.db, err = pg.Open(ctx, c, pg.Options{Timeout: o.Timeout, Report: o.Report}); err != nil {
 		return nil, err
 	}
 	if err := s.open(ctx, o); err != nil {
@@ -95,6 +96,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.work.Go(func() { s.keepTime(behind) })
+	s.work.Go(func() { s.db.Watch(behind) })
 	return s, nil
 }
 
@@ -154,8 +156,24 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 	return s.liveSince(ctx, after, each)
 }
 
-// Ping writes something and reads it back.
+// Durable returns once everything that this server has read before is as safe as what it has
+// acknowledged; see pg.DB.Durable.
+func (s *Store) Durable(ctx context.Context) error { return s.db.Durable(ctx) }
+
+// spaceEvery is how often Ping tries whether tables can grow, while they can.
+const spaceEvery = 10 * time.Second
+
+// Ping writes something and reads it back. It also makes a file grow, as a turn may have to.
 func (s *Store) Ping(ctx context.Context) error {
+	if err := s.db.Wrong(); err != nil {
+		return err
+	}
+	if last := s.spaced.Load(); time.Since(time.Unix(0, last)) > spaceEvery {
+		if err := s.db.Space(ctx, "probe"); err != nil {
+			return err
+		}
+		s.spaced.Store(time.Now().UnixNano())
+	}
 	return s.db.Transact(ctx, "probe", func(ctx context.Context, tx pgx.Tx) error {
 		var n int64
 		return tx.QueryRow(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'ping' RETURNING n").Scan(&n)

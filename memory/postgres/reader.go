@@ -34,10 +34,9 @@ func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	c.MaxConns = 2
 	s := &Store{woken: make(chan struct{}, 1), stop: func() {}}
-	if s.db, err = pg.Open(ctx, c, o.Timeout, nil); err != nil {
+	if s.db, err = pg.Open(ctx, c, pg.Options{Timeout: o.Timeout, ReadOnly: true}); err != nil {
 		return nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute))

@@ -98,11 +98,11 @@ func (p *Peers) withNotice(ctx context.Context, what string, queue func(b *pgx.B
 	})
 }
 
-// listens reports whether the server may listen. Without prepared statements it assumes a pooler
-// that shares sessions between clients, where another client would receive the notifications.
+// listens reports whether the server may listen. Where sessions are shared with other clients, one
+// of those would receive the notifications. Without prepared statements this is assumed.
 func (p *Peers) listens() bool {
 	mode := p.db.Pool.Config().ConnConfig.DefaultQueryExecMode
-	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
+	return !p.db.Shared() && mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
 }
 
 // listen receives the notifications of replicas until ctx is done.
@@ -127,6 +127,7 @@ func (p *Peers) listenOnce(ctx context.Context) (echoed bool) {
 	dial, cancel := context.WithTimeout(ctx, p.db.Timeout)
 	defer cancel()
 	config := p.db.Pool.Config().ConnConfig
+	p.db.Attend(config)
 	var notes []*pgconn.Notification
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { notes = append(notes, n) }
 	conn, err := pgx.ConnectConfig(dial, config)

@@ -6,10 +6,7 @@ package pg
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/url"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 )
 
 // DB is an open database. Its methods are safe for concurrent use.
@@ -29,20 +27,68 @@ type DB struct {
 	Timeout time.Duration
 
 	report   func(what string, err error)
+	readOnly bool
 	reported sync.Map // problems already reported
 	closed   atomic.Bool
-	answered atomic.Int64 // when the database answered last, Unix ns
 	clock    atomic.Pointer[clock]
+
+	hosts     *hosts
+	shared    atomic.Bool  // see Shared
+	standbys  atomic.Bool  // commits wait for synchronous standbys
+	unsynced  atomic.Int64 // commits that did not, since the database gave the wait up
+	proofs    Gather[struct{}]
+	calls     pulse // all calls
+	writes    pulse // those that write
+	state     atomic.Pointer[state]
+	suspected chan struct{}
+	lastReset atomic.Int64 // Unix ns
 }
 
-// Open opens the connections. report, if not nil, is called once for each problem that an operator
-// should look after. The errors hold no password.
-func Open(ctx context.Context, c *pgxpool.Config, timeout time.Duration, report func(what string, err error)) (*DB, error) {
+// Options sets how a database is used.
+type Options struct {
+	Timeout time.Duration // bounds a transaction, and the wait for a connection
+	// Report, if not nil, is called for each problem that an operator should look after, with a nil
+	// error when it is over.
+	Report func(what string, err error)
+	// ReadOnly makes sessions that only read.
+	ReadOnly bool
+}
+
+// Open opens the connections. Its errors hold no password.
+func Open(ctx context.Context, c *pgxpool.Config, o Options) (*DB, error) {
+	d := &DB{Timeout: o.Timeout, report: o.Report, readOnly: o.ReadOnly, hosts: newHosts(c.ConnConfig), suspected: make(chan struct{}, 1)}
+	d.state.Store(&state{changed: make(chan struct{})})
+	d.hosts.elsewhere = d.suspect
+	d.proofs.Ask = d.prove
+	named := strings.Contains(c.ConnConfig.ConnString(), "default_query_exec_mode")
+	c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Routine == "SyncRepWaitForLSN" { // the wait was given up, and the commit stands here alone
+			d.unsynced.Add(1)
+			d.suspect()
+		}
+	}
+	if err := d.findPooler(ctx, c, named); err != nil {
+		return nil, Classify(err, "connect")
+	}
+	c.BeforeConnect = func(_ context.Context, one *pgx.ConnConfig) error {
+		d.Attend(one)
+		return nil
+	}
+	c.AfterConnect = d.prepareSession
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, Classify(err, "connect")
 	}
-	return &DB{Pool: pool, Timeout: timeout, report: report}, nil
+	d.Pool = pool
+	return d, nil
+}
+
+// Attend prepares the configuration of a new connection.
+func (d *DB) Attend(c *pgx.ConnConfig) {
+	if !d.shared.Load() {
+		own(c)
+	}
+	d.hosts.attend(c)
 }
 
 // Shut makes later calls fail with fault.Unavailable. It reports false if they do already.
@@ -51,54 +97,11 @@ func (d *DB) Shut() bool { return !d.closed.Swap(true) }
 // Closed reports whether Shut was called.
 func (d *DB) Closed() bool { return d.closed.Load() }
 
-// Config reads a connection string. timeout bounds a transaction.
-func Config(raw string, timeout time.Duration) (*pgxpool.Config, error) {
-	c, err := pgxpool.ParseConfig(raw)
-	if err != nil {
-		// The driver's text may quote the URL with its password.
-		return nil, fault.New(fault.Invalid, "the store's URL cannot be read: it is postgres://user:password@host:port/database?options")
+// log reports something that happened.
+func (d *DB) log(what string, err error) {
+	if d.report != nil {
+		d.report(what, err)
 	}
-	if !strings.Contains(raw, "pool_max_conns") {
-		c.MaxConns = int32(max(10, 4*runtime.GOMAXPROCS(0)))
-	}
-	if c.ConnConfig.ConnectTimeout == 0 {
-		c.ConnConfig.ConnectTimeout = 5 * time.Second
-	}
-	// A pooler may have given one of our sessions, which listens, to others. Without this,
-	// notifications would pile up.
-	c.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
-	params := c.ConnConfig.RuntimeParams
-	if params["application_name"] == "" {
-		params["application_name"] = "heardlog"
-	}
-	c.PingTimeout = pong
-	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepareSession(ctx, conn, timeout) }
-	return c, nil
-}
-
-// prepareSession makes a new connection keep the store's promises: an acknowledged write is on
-// disk, and the locks of a server that died inside a transaction are released soon.
-func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) error {
-	var durable string
-	if err := conn.QueryRow(ctx, "SHOW synchronous_commit", pgx.QueryExecModeSimpleProtocol).Scan(&durable); err != nil {
-		return err
-	}
-	set := fmt.Sprintf("SET idle_in_transaction_session_timeout = %d; SET lock_timeout = %d", (timeout / 2).Milliseconds(), lockWait(timeout).Milliseconds())
-	if durable == "off" {
-		set += "; SET synchronous_commit = on"
-	}
-	if _, err := conn.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
-	}
-	// Statements look rows up by key and need the same plan whatever the arrays hold; planning each
-	// time costs more than running. Joins follow the arrays row by row, in their order. Otherwise
-	// the planner would read all of a small agent_head for each batch. Databases without these
-	// settings go on without them.
-	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off", pgx.QueryExecModeSimpleProtocol)
-	if Broken(err) {
-		return err
-	}
-	return nil
 }
 
 // Report reports a problem once.
@@ -117,8 +120,8 @@ func Redact(raw string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// Enter begins a call and bounds it in time; leave ends it.
-func (d *DB) Enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+// Enter begins a call and bounds it in time; leave ends it. writes says that the call writes.
+func (d *DB) Enter(ctx context.Context, writes bool) (_ context.Context, leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, nil, fault.Ended(ctx)
 	}
@@ -126,38 +129,59 @@ func (d *DB) Enter(ctx context.Context) (_ context.Context, leave func(), err er
 		return nil, nil, ErrClosed()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.Timeout, fault.New(fault.Unavailable, "the database did not answer in time"))
-	return ctx, cancel, nil
+	if err := d.ready(ctx, writes); err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	d.calls.begin()
+	if writes {
+		d.writes.begin()
+	}
+	return ctx, func() {
+		d.calls.end()
+		if writes {
+			d.writes.end()
+		}
+		cancel()
+	}, nil
 }
-
-// Answered notes that the database has answered.
-func (d *DB) Answered() { d.answered.Store(time.Now().UnixNano()) }
 
 // Failed adds a code to an error, as Classify does. If the call's context is over, that is the
 // reason. A nil error stays nil.
 func (d *DB) Failed(ctx context.Context, err error, what string) error {
-	if err == nil {
-		d.Answered()
-		return nil
+	if !Broken(err) {
+		d.calls.beat()
+		return Classify(err, what)
 	}
-	if Broken(err) {
-		if d.closed.Load() {
-			return ErrClosed()
-		}
-		if ctx.Err() != nil {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(time.Unix(0, d.answered.Load())) > silence {
-				// The network may have forgotten its connections; the next ones are new.
-				d.Pool.Reset()
-			}
-			return fault.Ended(ctx)
-		}
-		d.Pool.Reset() // the other connections are likely to be broken, too
+	switch {
+	case d.closed.Load():
+		return ErrClosed()
+	case ctx.Err() != nil:
+		return fault.Ended(ctx)
 	}
+	d.Lost()
 	return Classify(err, what)
 }
 
-// After silence without any answer, a call that runs out of time drops all connections. pong is how
-// long an idle connection may take to answer a check.
-const silence, pong = 2 * time.Second, 2 * time.Second
+// Lost notes that a connection broke: the others are likely to be broken, too.
+func (d *DB) Lost() {
+	d.reset(resetBroken)
+	d.suspect()
+}
+
+// Unsynced returns how many commits have ended without the synchronous standby that they waited
+// for. A call during which this grows does not know that what it wrote is safe.
+func (d *DB) Unsynced() int64 { return d.unsynced.Load() }
+
+// Wrote notes that a call's write was answered. before is what Unsynced returned at its beginning.
+func (d *DB) Wrote(before int64) error {
+	d.calls.beat()
+	d.writes.beat()
+	if d.unsynced.Load() != before {
+		return fault.New(fault.Unavailable, "the database gave up waiting for a synchronous standby: the change may be lost in a failover; try again")
+	}
+	return nil
+}
 
 // MaxTries bounds how often a transaction is run that conflicts with others.
 const MaxTries = 5
@@ -165,29 +189,44 @@ const MaxTries = 5
 // Transact runs fn in a transaction, and again if the database asks for it. An error of fn is
 // returned as it is.
 func (d *DB) Transact(ctx context.Context, what string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	ctx, leave, err := d.Enter(ctx)
+	ctx, leave, err := d.Enter(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	before, wrote := d.unsynced.Load(), false
 	for try := 1; ; try++ {
-		err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+		err := d.Begin(ctx, func(tx pgx.Tx) error {
+			if err := fn(ctx, tx); err != nil {
+				return err
+			}
+			return d.hasWritten(ctx, tx, &wrote)
+		})
 		if ctx.Err() == nil && (try < MaxTries && Transient(err) || LockedOut(err)) {
 			continue
 		}
-		return d.Failed(ctx, err, what)
+		if err != nil {
+			return d.Failed(ctx, err, what)
+		}
+		if err := d.Wrote(before); err != nil {
+			return err
+		}
+		if wrote {
+			memory.Committed(ctx)
+		}
+		return nil
 	}
 }
 
 // Read runs fn, which only reads. If the connection is broken, it runs fn again on a new one.
 func (d *DB) Read(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	ctx, leave, err := d.Enter(ctx)
+	ctx, leave, err := d.Enter(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if err = fn(ctx); Broken(err) && ctx.Err() == nil {
-		d.Pool.Reset()
+		d.Lost()
 		err = fn(ctx)
 	}
 	return d.Failed(ctx, err, what)

@@ -118,6 +118,12 @@ func Violated(err error) string {
 // ErrClosed returns the error of calls after Shut.
 func ErrClosed() error { return fault.New(fault.Unavailable, "the store is closed") }
 
+// outOfResources reports whether the database lacks disk, memory or connections.
+func outOfResources(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (strings.HasPrefix(e.Code, "53") || strings.HasPrefix(e.Code, "58"))
+}
+
 // Refused reports whether the database is available but rejected the statement.
 func Refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)

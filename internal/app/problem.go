@@ -1,0 +1,19 @@
+package app
+
+import (
+	"errors"
+
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// problem logs what went wrong outside of calls. A cause that has a log line of its own, such as a
+// database that is away, is repeated at level debug only.
+func (a *App) problem(what string, err error) {
+	level := zerolog.ErrorLevel
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Reported {
+		level = zerolog.DebugLevel
+	}
+	a.log.WithLevel(level).Err(err).Msg(what)
+}
