@@ -38,15 +38,15 @@ func TestDiskFull(t *testing.T) {
 	})
 	t.Run("full disk", func(t *testing.T) {
 		t.Parallel()
-		dir, fill, free := smallDisk(t)
+		dir, fill, free := smallDisk(t, "4m")
 		testDiskFull(t, dir, func(*server) { fill() }, func(*server) { free() })
 	})
 }
 
-// smallDisk mounts a disk of 4 MiB, and returns functions that fill it and make room again.
-func smallDisk(t *testing.T) (dir string, fill, free func()) {
+// smallDisk mounts a disk of that size, and returns functions that fill it and make room again.
+func smallDisk(t *testing.T, size string) (dir string, fill, free func()) {
 	dir = t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); errors.Is(err, syscall.EPERM) {
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); errors.Is(err, syscall.EPERM) {
 		t.Skip("mounting a small disk needs rights that this user has not: run the test as root")
 	} else if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func smallDisk(t *testing.T) (dir string, fill, free func()) {
 	})
 	filler := filepath.Join(dir, "filler")
 	fill = func() {
-		if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		if err := os.WriteFile(filler, make([]byte, 64<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("the disk is not full: %v", err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestDiskFullAtStart(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"after a stop": syscall.SIGTERM, "after a kill": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, fill, free := smallDisk(t)
+			dir, fill, free := smallDisk(t, "4m")
 			env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_WEBHOOK_URL=http://127.0.0.1:65000/", "HEARDLOG_SECRET_KEY=" + strings.Repeat("k", 40)}
 			s := start(t, env...)
 			id := s.join(t, "full", nil)
@@ -200,5 +200,62 @@ func testDiskFull(t *testing.T, dir string, fill, free func(*server)) {
 	s.call(t, 200, "POST", path+"/leave", nil, nil)
 	if got := s.statusOf(t, id); got != "STOPPED" {
 		t.Errorf("at the end the agent is %s", got)
+	}
+}
+
+// TestTablespaceFull fills the disk of a PostgreSQL tablespace: the server is not ready while
+// appends are refused, and goes on by itself when there is room.
+func TestTablespaceFull(t *testing.T) {
+	t.Parallel()
+	db := newPostgres(t)
+	dir, fill, free := smallDisk(t, "24m")
+	place := filepath.Join(dir, "space")
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if db.as != nil {
+		for _, path := range []string{dir, place} {
+			if err := os.Chown(path, int(db.as.Uid), int(db.as.Gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
+			if err := os.Chmod(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	db.sql("CREATE TABLESPACE small LOCATION '" + place + "'")
+	db.sql("ALTER DATABASE postgres SET default_tablespace = small")
+	s := start(t, storeAt("", db.addr()))
+	id := s.join(t, "full", nil)
+	append := func() int {
+		status, _, err := s.try(t.Context(), "POST", "/v1/agents/"+id+"/messages", object{"role": "user", "content": strings.Repeat("x", 5000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	ready := func() int {
+		status, _, err := s.try(t.Context(), "GET", "/readyz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	if append() != 200 || ready() != 200 {
+		t.Fatalf("before: %s", s.stderr)
+	}
+	fill()
+	eventually(t, "appends are refused", func() bool { return append() == 503 })
+	for range 3 {
+		if got := ready(); got != 503 {
+			t.Errorf("readyz answers %d while appends are refused", got)
+		}
+	}
+	free()
+	eventually(t, "the server is ready", func() bool { return ready() == 200 })
+	if got := append(); got != 200 {
+		t.Errorf("with room again an append answers %d", got)
 	}
 }

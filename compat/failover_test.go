@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -143,6 +144,7 @@ func TestFailover(t *testing.T) {
 			servers := []*server{start(t, store), start(t, store)}
 			w := write(t, 6, servers...)
 			w.more(100)
+			slowest := slowestReady(t, servers)
 			failovers[name](primary, second, front)
 			first := w.more(1)
 			t.Logf("first acknowledgement after %s", first.Round(time.Millisecond))
@@ -153,11 +155,43 @@ func TestFailover(t *testing.T) {
 			primary.thaw() // an old primary that wakes up gets no writes
 			front.hole.Store(false)
 			w.more(200)
+			if took := slowest(); took > 3*time.Second { // it is bounded by one, and the machine may be busy
+				t.Errorf("/readyz took %s", took)
+			}
 			if w.longest > bound {
 				t.Errorf("a call took %s", w.longest)
 			}
 			w.check(start(t, storeAt("", second.addr())))
 		})
+	}
+}
+
+// slowestReady asks servers whether they are ready until the function that it returns is called,
+// which returns the longest time that one took.
+func slowestReady(t *testing.T, servers []*server) func() time.Duration {
+	ctx, stop := context.WithCancel(t.Context())
+	longest := make([]time.Duration, len(servers))
+	var work sync.WaitGroup
+	for i, s := range servers {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				if _, _, err := s.try(context.WithoutCancel(ctx), "GET", "/readyz", nil); err != nil {
+					t.Errorf("readyz: %v", err)
+					return
+				}
+				longest[i] = max(longest[i], time.Since(began))
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+		})
+	}
+	return func() time.Duration {
+		stop()
+		work.Wait()
+		return slices.Max(longest)
 	}
 }
 
@@ -184,4 +218,55 @@ var failovers = map[string]func(primary, second *pgServer, front *forwarder){
 		front.cut()
 		second.promote()
 	},
+}
+
+// TestFrozen freezes the only database for longer than a call may wait. Calls end in time, and go on
+// once the database does.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	db := newPostgres(t)
+	servers := []*server{start(t, storeAt("", db.addr())), start(t, storeAt("", db.addr()))}
+	w := write(t, 6, servers...)
+	w.more(50)
+	slowest := slowestReady(t, servers)
+	db.freeze()
+	<-time.After(14 * time.Second)
+	db.thaw()
+	first := w.more(1)
+	w.more(100)
+	if took := slowest(); took > 3*time.Second {
+		t.Errorf("/readyz took %s", took)
+	}
+	if w.longest > bound || first > soon {
+		t.Errorf("a call took %s; the first acknowledgement came after %s", w.longest, first)
+	}
+	for _, s := range servers {
+		if n := loud(t, s); n > 12 {
+			t.Errorf("%d errors are logged:\n%s", n, s.stderr)
+		}
+	}
+	w.check(servers[0])
+}
+
+// TestFailoverTools runs the subcommands that read a database with the store of a server that may
+// fail over.
+func TestFailoverTools(t *testing.T) {
+	t.Parallel()
+	primary, second := newPair(t)
+	for n, hosts := range [][]string{{primary.addr(), second.addr()}, {second.addr(), primary.addr()}} {
+		store := storeAt("&target_session_attrs=read-write", hosts...)
+		s := start(t, store)
+		s.join(t, fmt.Sprint("agent ", n), nil)
+		for _, args := range [][]string{{"doctor"}, {"verify"}, {"export", "-"}, {"backup", t.TempDir() + "/kept"}} {
+			p := run(t, program(t, "api"), args, store)
+			if out, text, code := p.ended(t); code != 0 {
+				t.Errorf("%v ended with %d: %.500s %.1000s", args, code, out, text)
+			}
+		}
+	}
+	second.down(true)
+	p := run(t, program(t, "api"), []string{"doctor"}, storeAt("", primary.addr()))
+	if out, text, code := p.ended(t); code == 0 || !strings.Contains(out+text, "synchronous_standby_names") {
+		t.Errorf("without its standby: doctor ended with %d: %s %s", code, out, text)
+	}
 }

@@ -292,11 +292,14 @@ func (c *Access) localOnly(origins []string) func(http.Handler) http.Handler {
 
 func (c *Access) local(pages *http.CrossOriginProtection, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" { // without a look into the store
+			next.ServeHTTP(w, r)
+			return
+		}
 		// While it is not known, the server counts as open here, and is closed for callers.
 		open, unknown := c.open(r.Context())
 		var err error
 		switch {
-		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
 		case !open && unknown == nil:
 		case !localHost(r.Host):
 			err = fault.New(fault.Forbidden, "this server has no credentials configured and answers requests to localhost only, not to host %q", text.Clip(r.Host, 80))

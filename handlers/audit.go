@@ -3,7 +3,6 @@ package handlers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"regexp"
@@ -57,7 +56,7 @@ func (a auditAPI) record(r *http.Request, what string, status int) {
 	defer cancel()
 	if err := a.audit.Record(ctx, info.project, act); err != nil {
 		level := zerolog.ErrorLevel
-		if e, ok := errors.AsType[*fault.Error](err); ok && e.Reported {
+		if fault.Reported(err) {
 			level = zerolog.DebugLevel
 		}
 		a.log.WithLevel(level).Err(err).Str("request_id", act.RequestID).Msg("record an administrative act")

@@ -157,7 +157,7 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 	}
 	o.metrics.request(r.Method, chi.RouteContext(r.Context()), status, took)
 	ev := o.log.Info()
-	if e, ok := errors.AsType[*fault.Error](info.err); status >= 500 && !(ok && e.Reported) {
+	if status >= 500 && !fault.Reported(info.err) {
 		ev = o.log.Error()
 	}
 	if !ev.Enabled() {

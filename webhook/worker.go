@@ -175,7 +175,11 @@ func (r *run) claim(ctx context.Context) {
 			if err != nil {
 				pause = min(max(2*pause, r.c.Poll), maxClaimPause)
 				r.metrics.storeErrors.WithLabelValues("claim").Inc()
-				r.c.Log.Error().Err(err).Dur("retry_in", pause).Msg("claim webhook deliveries")
+				level := zerolog.ErrorLevel
+				if fault.Reported(err) {
+					level = zerolog.DebugLevel
+				}
+				r.c.Log.WithLevel(level).Err(err).Dur("retry_in", pause).Msg("claim webhook deliveries")
 				wait(ctx, pause)
 				continue
 			}

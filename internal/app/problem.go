@@ -1,8 +1,6 @@
 package app
 
 import (
-	"errors"
-
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -12,7 +10,7 @@ import (
 // database that is away, is repeated at level debug only.
 func (a *App) problem(what string, err error) {
 	level := zerolog.ErrorLevel
-	if e, ok := errors.AsType[*fault.Error](err); ok && e.Reported {
+	if fault.Reported(err) {
 		level = zerolog.DebugLevel
 	}
 	a.log.WithLevel(level).Err(err).Msg(what)

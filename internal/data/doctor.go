@@ -16,6 +16,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -154,18 +155,30 @@ func (d *diagnoser) postgres(c config.Config) {
 	}
 	if p.Schema == p.Known && p.CanRead {
 		from, err := postgres.OpenReader(d.ctx, tableOptions(c))
-		if err != nil {
+		switch {
+		case fault.Is(err, fault.Invalid):
 			d.say(diagnosis{levelFail, "store", err.Error(), "set HEARDLOG_SECRET_KEY to the key that this database was first served with; a lost one cannot be replaced"})
-		} else {
+		case err != nil:
+			what, do := postgres.Plain(err)
+			d.say(diagnosis{levelFail, "store", "it cannot be read: " + what, do})
+		default:
 			d.unfinished(from)
 			_ = from.Close()
 		}
+	}
+	switch {
+	case p.Waiting > 0:
+		d.say(diagnosis{levelFail, "store", fmt.Sprintf("commits are waiting for a synchronous standby (synchronous_standby_names is %q): %d of them for longer than a second; no write succeeds", p.Standbys, p.Waiting), standbyAdvice})
+	case p.Standbys != "" && p.Connected == 0:
+		d.say(diagnosis{levelFail, "store", fmt.Sprintf("no standby is connected, and commits wait for one (synchronous_standby_names is %q): no write will succeed", p.Standbys), standbyAdvice})
 	}
 	if p.Async {
 		d.say(diagnosis{levelWarn, "store", "synchronous_commit is off by default there; connections of the server set it on", ""})
 	}
 	d.skew(storeName(c), p.Skew)
 }
+
+const standbyAdvice = "bring the standby back, or add another one; only if it is lost for good and the primary stays alone, empty synchronous_standby_names there and reload"
 
 // unfinished warns if an import was not finished.
 func (d *diagnoser) unfinished(s interface {

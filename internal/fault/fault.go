@@ -117,6 +117,12 @@ func CodeOf(err error) Code {
 // Is reports whether err carries the code.
 func Is(err error, code Code) bool { return CodeOf(err) == code }
 
+// Reported reports whether the log has told the operator of the cause of err in a line of its own.
+func Reported(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Reported
+}
+
 // Ended returns the cause of a context that is done, with a code: Unavailable if a store did not
 // answer before the deadline, Canceled if the call was given up.
 func Ended(ctx context.Context) error {

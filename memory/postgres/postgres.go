@@ -62,7 +62,6 @@ type Store struct {
 	work     sync.WaitGroup // keepTime and the watch
 	stop     context.CancelFunc
 
-	spaced    atomic.Int64 // when Ping last found that tables can grow, Unix ns
 	published atomic.Pointer[endpoints]
 	loading   sync.Mutex // of endpoints
 	woken     chan struct{}
@@ -160,19 +159,13 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 // acknowledged; see pg.DB.Durable.
 func (s *Store) Durable(ctx context.Context) error { return s.db.Durable(ctx) }
 
-// spaceEvery is how often Ping tries whether tables can grow, while they can.
-const spaceEvery = 10 * time.Second
-
 // Ping writes something and reads it back. It also makes a file grow, as a turn may have to.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.Wrong(); err != nil {
 		return err
 	}
-	if last := s.spaced.Load(); time.Since(time.Unix(0, last)) > spaceEvery {
-		if err := s.db.Space(ctx, "probe"); err != nil {
-			return err
-		}
-		s.spaced.Store(time.Now().UnixNano())
+	if err := s.db.Space(ctx, "probe"); err != nil {
+		return err
 	}
 	return s.db.Transact(ctx, "probe", func(ctx context.Context, tx pgx.Tx) error {
 		var n int64

@@ -6,6 +6,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ type DB struct {
 	writes    pulse // those that write
 	state     atomic.Pointer[state]
 	suspected chan struct{}
+	grew      atomic.Int64 // when a table was last seen to grow, Unix ns; see Space
 	lastReset atomic.Int64 // Unix ns
 }
 
@@ -151,11 +153,16 @@ func (d *DB) Enter(ctx context.Context, writes bool) (_ context.Context, leave f
 func (d *DB) Failed(ctx context.Context, err error, what string) error {
 	if !Broken(err) {
 		d.calls.beat()
+		if outOfResources(err) {
+			d.grew.Store(0)
+		}
 		return Classify(err, what)
 	}
 	switch {
 	case d.closed.Load():
 		return ErrClosed()
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && !d.state.Load().well():
+		return &fault.Error{Code: fault.Unavailable, Msg: "the database did not answer in time", Reported: true}
 	case ctx.Err() != nil:
 		return fault.Ended(ctx)
 	}

@@ -23,6 +23,9 @@ type Probed struct {
 	CanRead   bool          // the user may read all tables
 	Denied    []string      // rights on tables that a server needs and the user lacks
 	Async     bool          // commits do not wait for the disk unless a connection asks for it
+	Standbys  string        // synchronous_standby_names: the standbys that commits wait for
+	Connected int           // standbys that are connected
+	Waiting   int           // commits of this user that have waited for a standby for longer than a second
 	Skew      time.Duration // how far its clock is ahead of the local one
 }
 
@@ -46,6 +49,13 @@ func Probe(ctx context.Context, url string, schema Schema, tables []string) (Pro
 	var there bool
 	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('transaction_read_only') = 'on', coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
 		current_setting('synchronous_commit') = 'off', clock_timestamp(), to_regclass('heardlog_schema') IS NOT NULL`).Scan(&p.Version, &p.ReadOnly, &p.CanCreate, &p.Async, &now, &there)
+	if err == nil {
+		err = conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
+			(SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND clock_timestamp() - query_start > interval '1 second')`).Scan(&p.Standbys, &p.Connected, &p.Waiting)
+		if Refused(err) { // another database than PostgreSQL
+			err = nil
+		}
+	}
 	if err != nil {
 		return p, Classify(err, "ask the server")
 	}
