@@ -41,7 +41,12 @@ func write(t *testing.T, agents int, servers ...*server) *writing {
 			for i := 0; ctx.Err() == nil; i++ {
 				text := fmt.Sprintf("%d/%d", n, i)
 				for done := false; !done && ctx.Err() == nil; at++ {
-					done = w.append(servers[at%len(servers)], id, text)
+					if done = w.append(servers[at%len(servers)], id, text); !done {
+						select { // as Retry-After asks, and sooner
+						case <-ctx.Done():
+						case <-time.After(20 * time.Millisecond):
+						}
+					}
 				}
 			}
 		})
@@ -218,6 +223,35 @@ var failovers = map[string]func(primary, second *pgServer, front *forwarder){
 		front.cut()
 		second.promote()
 	},
+}
+
+// TestAddressMoves moves the address of the primary to the standby that was promoted, with the open
+// connections cut and with them left silent.
+func TestAddressMoves(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]bool{"cut": true, "silent": false} {
+		t.Run(name, func(t *testing.T) {
+			primary, second := newPair(t)
+			front := newForwarder(t, primary.addr())
+			store := storeAt("", front.addr())
+			servers := []*server{start(t, store), start(t, store)}
+			w := write(t, 6, servers...)
+			w.more(100)
+			primary.freeze()
+			second.promote()
+			front.lead(second.addr())
+			if cut {
+				front.cut()
+			}
+			first := w.more(1)
+			t.Logf("first acknowledgement after %s", first.Round(time.Millisecond))
+			w.more(200)
+			if w.longest > bound || first > bound || cut && first > soon {
+				t.Errorf("the first acknowledgement came after %s, and a call took %s", first, w.longest)
+			}
+			w.check(servers[0])
+		})
+	}
 }
 
 // TestFrozen freezes the only database for longer than a call may wait. Calls end in time, and go on

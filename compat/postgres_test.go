@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // pgServer is a PostgreSQL server of a test's own. Its directory is removed with the test.
@@ -223,7 +222,7 @@ type forwarder struct {
 	to     string
 	conns  map[net.Conn]bool
 	hole   atomic.Bool  // what is sent gets lost
-	delay  atomic.Int64 // of what is sent, ns
+	muted  atomic.Int64 // how often connections that were open were made silent
 	refuse atomic.Bool  // connections are closed at once
 }
 
@@ -252,11 +251,12 @@ func newForwarder(t testing.TB, to string) *forwarder {
 
 func (f *forwarder) addr() string { return f.listen.Addr().String() }
 
-// lead makes new connections go to another server.
+// lead makes new connections go to another server. Those that are open fall silent.
 func (f *forwarder) lead(to string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.to = to
+	f.muted.Add(1)
 }
 
 // cut closes all connections.
@@ -285,6 +285,7 @@ func (f *forwarder) serve(client net.Conn) {
 	f.mu.Lock()
 	f.conns[client], f.conns[server] = true, true
 	f.mu.Unlock()
+	since := f.muted.Load()
 	var lost atomic.Bool // what was lost once stays lost: the connection is silent for ever
 	pass := func(to io.WriteCloser, from io.Reader) {
 		defer to.Close()
@@ -294,14 +295,11 @@ func (f *forwarder) serve(client net.Conn) {
 			if err != nil {
 				return
 			}
-			if f.hole.Load() {
+			if f.hole.Load() || f.muted.Load() != since {
 				lost.Store(true)
 			}
 			if lost.Load() {
 				continue
-			}
-			if d := time.Duration(f.delay.Load()); d > 0 {
-				<-time.After(d)
 			}
 			if _, err := to.Write(buf[:n]); err != nil {
 				return

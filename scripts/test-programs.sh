@@ -12,6 +12,7 @@ missing() {
   for bin in /usr/lib/postgresql/*/bin; do PATH="$bin:$PATH"; done # where Debian keeps initdb
   for w in make:make git:git curl:curl jq:jq openssl:openssl setpriv:util-linux \
     initdb:postgresql pgbench:postgresql psql:postgresql-client \
+    pgbouncer:pgbouncer patroni:patroni patronictl:patroni etcd:etcd-server \
     redis-server:redis-server redis-benchmark:redis-tools memcached:memcached chromium:chromium; do
     if ! command -v "${w%%:*}" >/dev/null; then echo "${w#*:}"; fi
   done | sort -u

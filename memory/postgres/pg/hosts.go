@@ -158,10 +158,15 @@ func other(e *pgconn.FallbackConfig, p *host) int {
 // moveTo makes a host the primary and ends the calls that wait for others.
 func (h *hosts) moveTo(p host) {
 	h.primary.Store(&p)
+	h.drop(func(l *link) bool { return l.to != p })
+}
+
+// drop closes connections, which ends the calls that wait for them.
+func (h *hosts) drop(which func(*link) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for l := range h.links {
-		if l.to != p {
+		if which(l) {
 			_ = l.Conn.Close()
 			delete(h.links, l)
 		}

@@ -160,6 +160,7 @@ type sight struct {
 	timeline int64
 	standbys bool  // commits wait for synchronous standbys
 	waiting  int64 // of this user's commits, those that have waited long
+	busy     int64 // sessions of Heardlog with a statement under way
 }
 
 // alive reports whether the host answered, if only with a refusal that says nothing of its state.
@@ -215,7 +216,10 @@ func (d *DB) look(ctx context.Context, silent bool) {
 				d.log(fmt.Sprintf("the primary is now %s, and was %s", best.host, first), nil)
 			}
 		} else if silent && best.waiting == 0 {
-			d.reset(resetSilent) // the network may have forgotten the connections
+			if best.busy == 0 { // nobody works for the calls that wait: their connections lead nowhere
+				d.hosts.drop(func(*link) bool { return true })
+			}
+			d.reset(resetSilent)
 		}
 		waits := ""
 		if best.waiting > 0 {
@@ -252,6 +256,8 @@ func (d *DB) lookAt(ctx context.Context, h host) sight {
 	c := d.Pool.Config().ConnConfig
 	h.only(c)
 	c.ValidateConnect = nil
+	name := c.RuntimeParams["application_name"]
+	c.RuntimeParams["application_name"] = name + " watch"
 	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
 		s.err = err
@@ -264,10 +270,12 @@ func (d *DB) lookAt(ctx context.Context, h host) sight {
 	}()
 	const basic = "SELECT current_setting('transaction_read_only') = 'on' OR pg_is_in_recovery(), current_setting('synchronous_standby_names') <> ''"
 	err = conn.QueryRow(ctx, basic+`, CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
-		(SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND state = 'active' AND clock_timestamp() - query_start > $1 * interval '1 millisecond')`,
-		pgx.QueryExecModeSimpleProtocol, (silence/2).Milliseconds()).Scan(&s.readOnly, &s.standbys, &s.timeline, &s.waiting)
+		(SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND state = 'active' AND clock_timestamp() - query_start > $1 * interval '1 millisecond'),
+		(SELECT count(*) FROM pg_stat_activity WHERE application_name = $2 AND state <> 'idle')`,
+		pgx.QueryExecModeSimpleProtocol, (silence/2).Milliseconds(), name).Scan(&s.readOnly, &s.standbys, &s.timeline, &s.waiting, &s.busy)
 	if Refused(err) { // a database without these functions, or without the right to use them
 		err = conn.QueryRow(ctx, basic, pgx.QueryExecModeSimpleProtocol).Scan(&s.readOnly, &s.standbys)
+		s.busy = 1 // it is not known
 	}
 	s.err = err
 	return s
