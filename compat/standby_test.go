@@ -104,7 +104,9 @@ func TestStandbyAway(t *testing.T) {
 	waits := func() bool {
 		return primary.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query NOT LIKE '%counter%'") != "0"
 	}
-	giveUp := func() { primary.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") }
+	giveUp := func() {
+		primary.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+	}
 	answer := make(chan int, 1)
 	eventually(t, "a call is let through", func() bool {
 		giveUp()
