@@ -58,34 +58,27 @@ const owned = "heardlog.session"
 // own asks for a session of the connection's own; see owned.
 func own(c *pgx.ConnConfig) { c.RuntimeParams[owned] = rand.Text() }
 
-// refusesOwn reports whether a pooler refused a connection because of own.
-func refusesOwn(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "08P01" || e.Code == "42704") && strings.Contains(e.Message, owned)
-}
-
 // findPooler connects once to learn whether sessions are shared with others. It then leaves the
-// sessions as they are: what a transaction needs is set in each transaction.
+// sessions as they are: what a transaction needs is set in each transaction. named says that the
+// connection string chooses how statements are run.
 func (d *DB) findPooler(ctx context.Context, c *pgxpool.Config, named bool) error {
-	try := c.ConnConfig.Copy()
-	own(try)
-	conn, err := pgx.ConnectConfig(ctx, try)
-	switch {
-	case refusesOwn(err):
-		d.shared.Store(true)
-	case err != nil:
-		return err
-	default:
-		err = d.prepareSession(ctx, conn)
-		_ = conn.Close(ctx)
-		if err != nil {
-			return err
+	asking := c.ConnConfig.Copy()
+	own(asking)
+	conn, err := pgx.ConnectConfig(ctx, asking)
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused {
+		if conn, err = pgx.ConnectConfig(ctx, c.ConnConfig); err == nil {
+			d.shared.Store(true)
 		}
 	}
-	if d.shared.Load() && !named { // such a pooler may not know of prepared statements
+	if err != nil {
+		return err
+	}
+	err = d.prepareSession(ctx, conn)
+	_ = conn.Close(ctx)
+	if err == nil && d.shared.Load() && !named { // such a pooler may not know of prepared statements
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	return nil
+	return err
 }
 
 // Shared reports whether a pooler gives the server's sessions to one client after the other.
