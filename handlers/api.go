@@ -70,9 +70,9 @@ type Config struct {
 	// CallSummary returns the summary of a call that has ended, "" for none, and when it was made
 	// (Unix ms); nil: there are none.
 	CallSummary func(ctx context.Context, project, id string) (text string, createdMS int64, err error)
-	// Durable returns once what was read before is as safe as what was acknowledged; nil: it always
-	// is.
-	Durable func(ctx context.Context) error
+	// Durable begins a call that may acknowledge what it only reads; prove then tells whether that
+	// is as safe as what was written. nil: it always is.
+	Durable func(ctx context.Context) (prove func(wrote bool) error)
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
 	MetricsPage http.Handler     // serves /metrics
@@ -205,7 +205,7 @@ func New(c Config) *chi.Mux {
 		overview: overviewAPI{memory: c.Memory, webhooks: c.Webhooks, now: c.Now},
 		audit:    auditAPI{audit: c.Audit, log: c.Log},
 		keys:     keyAPI{bodies: b, access: c.Access},
-		ops:      opsAPI{ready: c.Ready, openapi: c.Spec, metricsPage: c.MetricsPage},
+		ops:      opsAPI{ready: c.Ready, checking: make(chan struct{}, 1), openapi: c.Spec, metricsPage: c.MetricsPage},
 	}
 	return a.routes(c)
 }

@@ -14,6 +14,7 @@ type opsAPI struct {
 	ready       func(ctx context.Context) error
 	openapi     []byte
 	metricsPage http.Handler
+	checking    chan struct{} // holds one element while ready runs
 }
 
 // readyTimeout bounds the check of the store. Probes of load balancers wait for two seconds.
@@ -23,10 +24,17 @@ const readyTimeout = time.Second
 // the store waits for.
 func (a opsAPI) isReady(ctx context.Context) error {
 	ctx, stop := context.WithTimeoutCause(ctx, readyTimeout, fault.New(fault.Unavailable, "the store did not answer within %s", readyTimeout))
+	select { // one at a time: a store may never answer
+	case a.checking <- struct{}{}:
+	case <-ctx.Done():
+		stop()
+		return fault.Ended(ctx)
+	}
 	answer := make(chan error, 1)
 	go func() {
 		defer stop()
 		answer <- a.ready(ctx)
+		<-a.checking
 	}()
 	select {
 	case err := <-answer:

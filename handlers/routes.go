@@ -101,7 +101,7 @@ func (a *api) routes(c Config) *chi.Mux {
 			r.Route("/webhooks", a.webhookRoutes)
 		})
 		// A signature takes the place of credentials.
-		r.Post("/ingest/agora", public(a.notices.receive))
+		r.Post("/ingest/agora", public(acknowledges(a.notices.receive)))
 		r.Get("/webhooks/fetch/{token}", public(a.webhooks.fetch)) // so does the token
 		r.Group(func(r chi.Router) {
 			r.Use(enter(openAIError), limit(openAIError))
@@ -285,14 +285,14 @@ func (a *api) chatRoutes(r chi.Router) {
 	r.Post("/chat/completions", openAI(proxy, a.proxy.chat))
 	r.Post("/responses", openAI(proxy, a.proxy.respond))
 	r.Get("/responses/{response}", openAI(proxy, a.proxy.response))
-	r.Delete("/responses/{response}", openAI(write, a.proxy.deleteResponse))
+	r.Delete("/responses/{response}", openAI(write, acknowledges(a.proxy.deleteResponse)))
 	r.Get("/models", openAI(proxy, a.proxy.models))
 	r.Get("/models/{model}", openAI(proxy, a.proxy.models))
 	r.Post("/embeddings", openAI(proxy, a.proxy.passThrough))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(proxy, a.proxy.chat))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/responses", openAI(proxy, a.proxy.respond))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/responses/{response}", openAI(proxy, a.proxy.response))
-	r.With(agentPath(openAIError)).Delete("/agents/{id}/responses/{response}", openAI(write, a.proxy.deleteResponse))
+	r.With(agentPath(openAIError)).Delete("/agents/{id}/responses/{response}", openAI(write, acknowledges(a.proxy.deleteResponse)))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(proxy, a.proxy.models))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models/{model}", openAI(proxy, a.proxy.models))
 }

@@ -4,6 +4,7 @@ package drivers
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/inmem"
@@ -39,6 +40,12 @@ type postgresDriver struct{ *postgres.Store }
 // OpenPostgres opens a database. See postgres.Open for its errors. eo need not set Shared and
 // Epoch.
 func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*Postgres, error) {
+	var e atomic.Pointer[engine.Engine]
+	o.OnLoss = func() {
+		if e := e.Load(); e != nil {
+			e.Forget()
+		}
+	}
 	s, err := postgres.Open(ctx, o)
 	if err != nil {
 		return nil, err
@@ -50,7 +57,8 @@ func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*
 		eo.Timeout = o.Timeout
 	}
 	eo.Shared, eo.Epoch = true, s.Epoch
-	return &Postgres{engine.New(s, eo), postgresDriver{s}}, nil
+	e.Store(engine.New(s, eo))
+	return &Postgres{e.Load(), postgresDriver{s}}, nil
 }
 
 // InMemory is a store in memory. It is lost with the process.

@@ -59,6 +59,10 @@ func (e *Engine) failed(err error) {
 	}
 }
 
+// Forget empties the memory. It is for a shared store that another server may answer for from now
+// on, which may lack the last commits and counts its own under the same versions.
+func (e *Engine) Forget() { e.cache.Clear() }
+
 // keep puts into memory what was read or created, unless the agent was written or erased since
 // seen.
 func (e *Engine) keep(ref memory.Ref, s *snapshot, seen uint64) {

@@ -39,6 +39,9 @@ type Options struct {
 	// Report, if not nil, is called for each problem that an operator should look after, with a nil
 	// error when it is over.
 	Report func(what string, err error)
+	// OnLoss, if not nil, is called when another server may answer from then on, which may lack
+	// what was read before. It must be quick.
+	OnLoss func()
 }
 
 func (o Options) withDefaults() Options {
@@ -85,7 +88,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		woken: make(chan struct{}, 1), stop: func() {}, held: map[int64]time.Time{}, words: tables.Words{Terms: o.Terms},
 	}
 	s.versions.Ask, s.loads.Ask = s.askVersions, s.askLoads
-	if s.db, err = pg.Open(ctx, c, pg.Options{Timeout: o.Timeout, Report: o.Report}); err != nil {
+	if s.db, err = pg.Open(ctx, c, pg.Options{Timeout: o.Timeout, Report: o.Report, OnLoss: func() {
+		s.lost()
+		if o.OnLoss != nil {
+			o.OnLoss()
+		}
+	}}); err != nil {
 		return nil, err
 	}
 	if err := s.open(ctx, o); err != nil {
@@ -155,16 +163,29 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 	return s.liveSince(ctx, after, each)
 }
 
-// Durable returns once everything that this server has read before is as safe as what it has
-// acknowledged; see pg.DB.Durable.
-func (s *Store) Durable(ctx context.Context) error { return s.db.Durable(ctx) }
+// Durable begins a call that may acknowledge what it only reads. The function that it returns then
+// proves that this is safe; see pg.DB.Durable.
+func (s *Store) Durable(ctx context.Context) (prove func(wrote bool) error) {
+	since := s.db.Losses()
+	return func(wrote bool) error { return s.db.Durable(ctx, since, wrote) }
+}
+
+// lost makes the endpoints be read again: another server may answer from now on, which counts its
+// own changes of them.
+func (s *Store) lost() {
+	if was := s.published.Load(); was != nil {
+		again := *was
+		again.n = -1
+		s.published.CompareAndSwap(was, &again)
+	}
+}
 
 // Ping writes something and reads it back. It also makes a file grow, as a turn may have to.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.Wrong(); err != nil {
 		return err
 	}
-	if err := s.db.Space(ctx, "probe"); err != nil {
+	if err := s.db.Space(ctx); err != nil {
 		return err
 	}
 	return s.db.Transact(ctx, "probe", func(ctx context.Context, tx pgx.Tx) error {

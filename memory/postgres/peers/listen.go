@@ -127,7 +127,7 @@ func (p *Peers) listenOnce(ctx context.Context) (echoed bool) {
 	dial, cancel := context.WithTimeout(ctx, p.db.Timeout)
 	defer cancel()
 	config := p.db.Pool.Config().ConnConfig
-	p.db.Attend(config)
+	p.db.Prepare(config)
 	var notes []*pgconn.Notification
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { notes = append(notes, n) }
 	conn, err := pgx.ConnectConfig(dial, config)

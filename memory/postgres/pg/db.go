@@ -33,7 +33,11 @@ type DB struct {
 	closed   atomic.Bool
 	clock    atomic.Pointer[clock]
 
+	config    *pgx.ConnConfig
 	hosts     *hosts
+	timeline  int64        // of the newest primary so far; of the watch alone
+	losses    atomic.Int64 // see Losses
+	onLoss    func()
 	shared    atomic.Bool  // see Shared
 	standbys  atomic.Bool  // commits wait for synchronous standbys
 	unsynced  atomic.Int64 // commits that did not, since the database gave the wait up
@@ -54,13 +58,15 @@ type Options struct {
 	Report func(what string, err error)
 	// ReadOnly makes sessions that only read.
 	ReadOnly bool
+	// OnLoss, if not nil, is called when another server may answer from then on, which may lack what
+	// was read before. It must be quick.
+	OnLoss func()
 }
 
 // Open opens the connections. Its errors hold no password.
 func Open(ctx context.Context, c *pgxpool.Config, o Options) (*DB, error) {
-	d := &DB{Timeout: o.Timeout, report: o.Report, readOnly: o.ReadOnly, hosts: newHosts(c.ConnConfig), suspected: make(chan struct{}, 1)}
+	d := &DB{Timeout: o.Timeout, report: o.Report, readOnly: o.ReadOnly, onLoss: o.OnLoss, hosts: newHosts(c.ConnConfig), suspected: make(chan struct{}, 1)}
 	d.state.Store(&state{changed: make(chan struct{})})
-	d.hosts.elsewhere = d.suspect
 	d.proofs.Ask = d.prove
 	named := strings.Contains(c.ConnConfig.ConnString(), "default_query_exec_mode")
 	c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
@@ -69,11 +75,17 @@ func Open(ctx context.Context, c *pgxpool.Config, o Options) (*DB, error) {
 			d.suspect()
 		}
 	}
+	d.config = c.ConnConfig
+	if len(d.hosts.list) == 1 {
+		d.hosts.primary.Store(&d.hosts.list[0])
+	} else if !o.ReadOnly {
+		d.look(ctx, false)
+	}
 	if err := d.findPooler(ctx, c, named); err != nil {
 		return nil, Classify(err, "connect")
 	}
 	c.BeforeConnect = func(_ context.Context, one *pgx.ConnConfig) error {
-		d.Attend(one)
+		d.Prepare(one)
 		return nil
 	}
 	c.AfterConnect = d.prepareSession
@@ -85,12 +97,12 @@ func Open(ctx context.Context, c *pgxpool.Config, o Options) (*DB, error) {
 	return d, nil
 }
 
-// Attend prepares the configuration of a new connection.
-func (d *DB) Attend(c *pgx.ConnConfig) {
+// Prepare prepares the configuration of a new connection.
+func (d *DB) Prepare(c *pgx.ConnConfig) {
 	if !d.shared.Load() {
 		own(c)
 	}
-	d.hosts.attend(c)
+	d.hosts.prepare(c)
 }
 
 // Shut makes later calls fail with fault.Unavailable. It reports false if they do already.
@@ -151,6 +163,9 @@ func (d *DB) Enter(ctx context.Context, writes bool) (_ context.Context, leave f
 // Failed adds a code to an error, as Classify does. If the call's context is over, that is the
 // reason. A nil error stays nil.
 func (d *DB) Failed(ctx context.Context, err error, what string) error {
+	if movedAway(err) && !d.readOnly {
+		d.Lost()
+	}
 	if !Broken(err) {
 		d.calls.beat()
 		if outOfResources(err) {
@@ -172,8 +187,17 @@ func (d *DB) Failed(ctx context.Context, err error, what string) error {
 
 // Lost notes that a connection broke: the others are likely to be broken, too.
 func (d *DB) Lost() {
+	d.lost()
 	d.reset(resetBroken)
 	d.suspect()
+}
+
+// lost notes that another server may answer from now on, which may lack what was read before.
+func (d *DB) lost() {
+	d.losses.Add(1)
+	if d.onLoss != nil {
+		d.onLoss()
+	}
 }
 
 // Unsynced returns how many commits have ended without the synchronous standby that they waited

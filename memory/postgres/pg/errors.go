@@ -79,6 +79,12 @@ func Broken(err error) bool {
 	return !ok || e.Code == unknownEnd || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
 }
 
+// movedAway reports whether the server was the primary and is a standby now.
+func movedAway(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "25006"
+}
+
 // Transient reports whether the same transaction may succeed if it is run again.
 func Transient(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -21,14 +22,25 @@ func (d *DB) hasWritten(ctx context.Context, tx pgx.Tx, wrote *bool) error {
 	return tx.QueryRow(ctx, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(wrote)
 }
 
-// Durable returns once everything that this server has read before is as safe as what it has
-// acknowledged. It costs a commit, and nothing where commits wait for no standby.
-func (d *DB) Durable(ctx context.Context) error {
+// Losses counts the times after which another server may have answered.
+func (d *DB) Losses() int64 { return d.losses.Load() }
+
+// Durable returns once everything that this server has read since is as safe as what it has
+// acknowledged; since is what Losses returned before that. wrote says that the call has committed
+// something itself. Otherwise Durable costs a commit, and nothing where commits wait for no standby.
+func (d *DB) Durable(ctx context.Context, since int64, wrote bool) error {
 	if !d.standbys.Load() {
 		return nil
 	}
-	_, err := d.proofs.Do(ctx, d.Timeout, struct{}{})
-	return err
+	if !wrote {
+		if _, err := d.proofs.Do(ctx, d.Timeout, struct{}{}); err != nil {
+			return err
+		}
+	}
+	if d.losses.Load() != since {
+		return fault.New(fault.Unavailable, "the connection to the database was lost meanwhile; repeat the call, which tells whether it has succeeded")
+	}
+	return nil
 }
 
 // prove commits something for calls of Durable.

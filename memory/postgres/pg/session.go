@@ -87,20 +87,21 @@ func (d *DB) Shared() bool { return d.shared.Load() }
 // prepareSession makes a new connection keep the store's promises: an acknowledged write is on
 // disk, and the locks of a server that died inside a transaction are released soon.
 func (d *DB) prepareSession(ctx context.Context, conn *pgx.Conn) error {
-	var durable, standbys, mark string
-	err := conn.QueryRow(ctx, "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), coalesce(current_setting('"+owned+"', true), '')",
+	var durable, mark string
+	var standbys bool
+	err := conn.QueryRow(ctx, "SELECT current_setting('synchronous_commit'), "+hasStandbys+", coalesce(current_setting('"+owned+"', true), '')",
 		pgx.QueryExecModeSimpleProtocol).Scan(&durable, &standbys, &mark)
 	if err != nil {
 		return err
 	}
-	d.standbys.Store(standbys != "")
+	d.standbys.Store(standbys)
 	if mark != conn.Config().RuntimeParams[owned] || mark == "" {
 		d.shared.Store(true)
 	}
 	if d.shared.Load() {
 		return nil
 	}
-	set := fmt.Sprintf("SET idle_in_transaction_session_timeout = %d; SET lock_timeout = %d; SET statement_timeout = 0", (d.Timeout / 2).Milliseconds(), lockWait(d.Timeout).Milliseconds())
+	set := fmt.Sprintf("SET idle_in_transaction_session_timeout = %d; SET lock_timeout = %d; SET statement_timeout = 0; SET client_min_messages = warning", (d.Timeout / 2).Milliseconds(), lockWait(d.Timeout).Milliseconds())
 	if d.readOnly {
 		set += "; SET default_transaction_read_only = on"
 	}
@@ -127,7 +128,7 @@ func (d *DB) Begin(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	if !d.shared.Load() {
 		return pgx.BeginFunc(ctx, d.Pool, fn)
 	}
-	return pgx.BeginTxFunc(ctx, d.Pool, pgx.TxOptions{BeginQuery: fmt.Sprintf(`BEGIN; SELECT set_config('idle_in_transaction_session_timeout', '%d', true), set_config('lock_timeout', '%d', true), set_config('statement_timeout', '0', true),
+	return pgx.BeginTxFunc(ctx, d.Pool, pgx.TxOptions{BeginQuery: fmt.Sprintf(`BEGIN; SELECT set_config('idle_in_transaction_session_timeout', '%d', true), set_config('lock_timeout', '%d', true), set_config('statement_timeout', '0', true), set_config('client_min_messages', 'warning', true),
 		set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`,
 		(d.Timeout / 2).Milliseconds(), lockWait(d.Timeout).Milliseconds())}, fn)

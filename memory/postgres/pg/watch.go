@@ -34,6 +34,8 @@ const (
 	// compareEvery is the pause between looks while all is well and there are several hosts: after
 	// a failover another server's calls may have missed, an old primary may still take writes.
 	compareEvery = 30 * time.Second
+	// learnEvery is how often the watch reads whether commits wait for standbys.
+	learnEvery = 5 * time.Second
 	// parked is how long calls wait for a database that has just gone away. Later ones fail at
 	// once.
 	parked = 2 * time.Second
@@ -56,9 +58,9 @@ func (s *state) well() bool { return s.away == "" && s.waits == "" }
 func (s *state) err(writes bool) error {
 	switch {
 	case s.away != "":
-		return &fault.Error{Code: fault.Unavailable, Msg: "the database is away; nothing was written; try again", Reported: true}
+		return &fault.Error{Code: fault.Unavailable, Msg: "the database is away; try again", Reported: true}
 	case s.waits != "" && writes:
-		return &fault.Error{Code: fault.Unavailable, Msg: "the database is waiting for a synchronous standby; nothing was written; try again", Reported: true}
+		return &fault.Error{Code: fault.Unavailable, Msg: "the database is waiting for a synchronous standby; try again", Reported: true}
 	}
 	return nil
 }
@@ -69,9 +71,10 @@ type pulse struct {
 }
 
 func (p *pulse) begin() {
-	if p.n.Add(1) == 1 {
+	if p.n.Load() == 0 {
 		p.since.Store(time.Now().UnixNano())
 	}
+	p.n.Add(1)
 }
 
 func (p *pulse) end() { p.n.Add(-1) }
@@ -128,7 +131,7 @@ func (d *DB) suspect() {
 func (d *DB) Watch(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	looked := time.Now()
+	looked, learned := time.Now(), time.Now()
 	for asked := false; ; {
 		select {
 		case <-ctx.Done():
@@ -140,6 +143,10 @@ func (d *DB) Watch(ctx context.Context) {
 		pause := lookEvery
 		silent := d.calls.silent() > silence || d.writes.silent() > silence
 		if !asked && !silent && d.state.Load().well() {
+			if time.Since(learned) > learnEvery {
+				d.learnStandbys(ctx)
+				learned = time.Now()
+			}
 			if pause = compareEvery; len(d.hosts.list) == 1 {
 				continue
 			}
@@ -156,12 +163,14 @@ func (d *DB) Watch(ctx context.Context) {
 type sight struct {
 	host
 	err      error
-	readOnly bool // a standby, or a database whose transactions only read
-	timeline int64
+	timeline int64 // 0: not known
 	standbys bool  // commits wait for synchronous standbys
 	waiting  int64 // of this user's commits, those that have waited long
-	busy     int64 // sessions of Heardlog with a statement under way
+	busy     int64 // sessions of servers on this machine with a statement under way
 }
+
+// errReadOnly is the end of a look at a host that takes no writes.
+var errReadOnly = errors.New("it takes no writes: a standby, or read-only")
 
 // alive reports whether the host answered, if only with a refusal that says nothing of its state.
 func (s *sight) alive() bool {
@@ -171,64 +180,76 @@ func (s *sight) alive() bool {
 
 func (s *sight) String() string {
 	switch {
+	case errors.Is(s.err, errReadOnly):
+		return s.host.String() + ": " + errReadOnly.Error()
 	case s.err != nil:
 		why, _ := Plain(s.err)
 		return s.host.String() + ": " + why
-	case s.readOnly:
-		return s.host.String() + ": a standby, or read-only"
 	}
-	return s.host.String() + " takes writes"
+	return s.host.String() + ": an old primary"
 }
 
 // look looks at all hosts and settles the state. silent says that calls wait in vain.
 func (d *DB) look(ctx context.Context, silent bool) {
-	began := time.Now()
+	began := time.Now().UnixNano()
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	seen := make(chan sight, len(d.hosts.list))
 	for _, h := range d.hosts.list {
 		go func() { seen <- d.lookAt(ctx, h) }()
 	}
-	var list []sight
-	for len(list) < len(d.hosts.list) {
-		s := <-seen
-		if list = append(list, s); s.err == nil && !s.readOnly {
-			time.AfterFunc(grace, cancel)
-		}
-	}
-	best, alive, why := (*sight)(nil), false, make([]string, len(list))
+	var best *sight
+	alive, why := false, make([]string, 0, len(d.hosts.list))
 	first := d.hosts.primary.Load()
-	for i := range list {
-		s := &list[i]
-		why[i] = s.String()
-		alive = alive || s.alive() && !s.readOnly
-		if s.err == nil && !s.readOnly && (best == nil || s.timeline > best.timeline || s.timeline == best.timeline && first != nil && s.host == *first) {
-			best = s
+	for range d.hosts.list {
+		s := <-seen
+		why = append(why, s.String())
+		alive = alive || s.alive()
+		if s.err != nil || s.timeline != 0 && s.timeline < d.timeline { // after a failover, a host of before it
+			continue
+		}
+		time.AfterFunc(grace, cancel)
+		if best == nil || s.timeline > best.timeline || s.timeline == best.timeline && first != nil && s.host == *first {
+			best = &s
 		}
 	}
 	switch {
 	case best != nil:
-		d.standbys.Store(best.standbys)
-		if first == nil || best.host != *first {
-			d.hosts.moveTo(best.host)
-			d.reset(0)
-			if first != nil {
-				d.log(fmt.Sprintf("the primary is now %s, and was %s", best.host, first), nil)
-			}
-		} else if silent && best.waiting == 0 {
-			if best.busy == 0 { // nobody works for the calls that wait: their connections lead nowhere
-				d.hosts.drop(func(*link) bool { return true })
-			}
-			d.reset(resetSilent)
-		}
-		waits := ""
-		if best.waiting > 0 {
-			waits = fmt.Sprintf("%s: commits wait for a synchronous standby", best.host)
-		}
-		d.become("", waits, best.host)
-	case !alive && d.calls.answered.Load() < began.UnixNano():
+		d.found(best, first, silent && d.calls.silent() > silence)
+	case alive: // it does not let the watch in, for lack of places or rights; calls may go on
+		d.become("", "", host{})
+	case d.calls.answered.Load() < began:
 		d.become(strings.Join(why, "; "), "", host{})
 	}
+}
+
+// found settles the state by a host that takes writes.
+func (d *DB) found(s *sight, first *host, silent bool) {
+	d.standbys.Store(s.standbys)
+	moved := first == nil || s.host != *first
+	if moved {
+		d.hosts.primary.Store(&s.host)
+	}
+	if moved || s.timeline > d.timeline && d.timeline != 0 {
+		d.lost()
+	}
+	d.timeline = max(d.timeline, s.timeline)
+	d.hosts.drop(func(l *link) bool { return l.to == nil || *l.to != s.host })
+	switch {
+	case moved && first != nil:
+		d.reset(0)
+		d.log(fmt.Sprintf("the primary is now %s, and was %s", s.host, first), nil)
+	case silent && s.waiting == 0:
+		if s.busy == 0 { // no session works for the calls that wait: their connections lead nowhere
+			d.hosts.drop(func(*link) bool { return true })
+		}
+		d.reset(resetSilent)
+	}
+	waits := ""
+	if s.waiting > 0 {
+		waits = fmt.Sprintf("%s: commits wait for a synchronous standby", s.host)
+	}
+	d.become("", waits, s.host)
 }
 
 // become settles the state and reports a change of it.
@@ -253,9 +274,15 @@ func (d *DB) become(away, waits string, now host) {
 // lookAt looks at a host.
 func (d *DB) lookAt(ctx context.Context, h host) sight {
 	s := sight{host: h}
-	c := d.Pool.Config().ConnConfig
+	c := d.config.Copy()
 	h.only(c)
-	c.ValidateConnect = nil
+	c.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error { // of each address of the host
+		r := conn.ExecParams(ctx, "SELECT current_setting('transaction_read_only') = 'on' OR pg_is_in_recovery()", nil, nil, nil, nil).Read()
+		if r.Err == nil && string(r.Rows[0][0]) == "t" {
+			return errReadOnly
+		}
+		return r.Err
+	}
 	name := c.RuntimeParams["application_name"]
 	c.RuntimeParams["application_name"] = name + " watch"
 	conn, err := pgx.ConnectConfig(ctx, c)
@@ -268,17 +295,28 @@ func (d *DB) lookAt(ctx context.Context, h host) sight {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	const basic = "SELECT current_setting('transaction_read_only') = 'on' OR pg_is_in_recovery(), current_setting('synchronous_standby_names') <> ''"
-	err = conn.QueryRow(ctx, basic+`, CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
+	err = conn.QueryRow(ctx, "SELECT "+hasStandbys+`, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint,
 		(SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND state = 'active' AND clock_timestamp() - query_start > $1 * interval '1 millisecond'),
-		(SELECT count(*) FROM pg_stat_activity WHERE application_name = $2 AND state <> 'idle')`,
-		pgx.QueryExecModeSimpleProtocol, (silence/2).Milliseconds(), name).Scan(&s.readOnly, &s.standbys, &s.timeline, &s.waiting, &s.busy)
-	if Refused(err) { // a database without these functions, or without the right to use them
-		err = conn.QueryRow(ctx, basic, pgx.QueryExecModeSimpleProtocol).Scan(&s.readOnly, &s.standbys)
-		s.busy = 1 // it is not known
+		(SELECT count(*) FROM pg_stat_activity WHERE application_name = $2 AND state <> 'idle' AND client_addr IS NOT DISTINCT FROM inet_client_addr())`,
+		pgx.QueryExecModeSimpleProtocol, (silence/2).Milliseconds(), name).Scan(&s.standbys, &s.timeline, &s.waiting, &s.busy)
+	if Refused(err) { // another database, or one that keeps this from the user
+		s.busy, err = 1, nil
 	}
 	s.err = err
 	return s
+}
+
+// hasStandbys says whether commits wait for synchronous standbys.
+const hasStandbys = "coalesce(current_setting('synchronous_standby_names', true), '') <> ''"
+
+// learnStandbys reads whether commits wait for synchronous standbys, which may change at any time.
+func (d *DB) learnStandbys(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var there bool
+	if err := d.Pool.QueryRow(ctx, "SELECT "+hasStandbys).Scan(&there); err == nil {
+		d.standbys.Store(there)
+	}
 }
 
 // reset makes the pool's connections end when they are free, unless that was done a moment ago.

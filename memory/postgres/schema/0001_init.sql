@@ -334,5 +334,3 @@ CREATE TABLE record (
 CREATE INDEX record_words ON record USING gin (words) WITH (gin_pending_list_limit = 256) WHERE words IS NOT NULL;
 CREATE INDEX record_rev ON record (space_no, rev);
 CREATE INDEX record_deleted ON record (updated_ms) WHERE body IS NULL;
--- Always empty: see Ping.
-CREATE TABLE probe (n bigint NOT NULL);
