@@ -218,7 +218,7 @@ func openReader(path, vfs string) (*Conn, error) {
 	return openConn(path, vfs, "busy_timeout(5000)", "query_only(1)", readerCache)
 }
 
-// CheckFile returns an error if the files are no longer those that were opened, or were overwritten.
+// CheckFile returns an error if the files are no longer those that were opened or were overwritten.
 func (d *DB) CheckFile() error { return d.watch.checkInside() }
 
 // Closed reports whether Close was called.
