@@ -18,13 +18,27 @@ type Away interface {
 	Ready(ctx context.Context, project, id string) error
 	// Away reports whether the store is known to be away.
 	Away() bool
+	// Head is Ledger.Head within two seconds. If the store is away, it returns what is known of the
+	// agent, or fault.Unavailable.
+	Head(ctx context.Context, project, id string) (h memory.Head, stored bool, err error)
 }
 
-// Passed reports whether the turn goes on without the store: what it has changed is stored later, or
-// never. It is final once Durable and Settle have returned.
+// Passed reports whether the turn goes on without the store: what it has changed is stored later,
+// or never. It is final once Durable and Settle have returned.
 func (t *Turn) Passed() bool { return t.flight.passed.Load() }
 
-// updateTurn is updateEarly for the change of a turn, which may go on without the store.
+// HeadForTurn is Head for a call that asks for an answer. stored is false if the store is away and
+// the head is what this process knows.
+func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
+	if s.cfg.Away == nil {
+		h, err = s.cfg.Ledger.Head(ctx, project, id)
+		return h, true, err
+	}
+	return s.cfg.Away.Head(ctx, project, id)
+}
+
+// updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
+// hold it is update.
 func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Decision, f *flight, hold bool) (kept func() error, err error) {
 	if s.cfg.Away == nil {
 		if !hold {

@@ -24,6 +24,7 @@ type agent struct {
 	events   []memory.Event   // about failures; others are made again
 	settled  int              // turns
 	open     int              // turns that are held
+	failed   bool             // an error was reported
 
 	// The agent after the changes; head.Agent is nil if it is not known yet.
 	head memory.Head

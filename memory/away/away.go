@@ -94,8 +94,8 @@ func New(cfg Config) *Keeper {
 	return k
 }
 
-// agent returns the kept changes of an agent, an empty value if there are none. The caller holds mu,
-// or is New.
+// agent returns the kept changes of an agent, an empty value if there are none. The caller holds
+// mu, or is New.
 func (k *Keeper) agent(ref memory.Ref) *agent {
 	a := k.agents[ref]
 	if a == nil {
@@ -241,8 +241,8 @@ func (t *try) limit(late func()) {
 	}
 }
 
-// end ends the try with the store's error, and keeps the change if the store is away. Only the first
-// call does.
+// end ends the try with the store's error, and keeps the change if the store is away. Only the
+// first call does.
 func (t *try) end(ctx context.Context, err error) (passed bool, _ error, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -273,8 +273,8 @@ func (t *try) end(ctx context.Context, err error) (passed bool, _ error, first b
 	return err == nil, err, true
 }
 
-// pass decides on what is known of an agent and keeps the change. cause is why it is not stored. The
-// caller has locked a.
+// pass decides on what is known of an agent and keeps the change. cause is why it is not stored.
+// The caller has locked a.
 func (k *Keeper) pass(ctx context.Context, a *agent, decide memory.Decision, hold bool, cause error) error {
 	if err := k.know(ctx, a, cause); err != nil {
 		if a.empty() {
@@ -367,6 +367,29 @@ func (k *Keeper) Ready(ctx context.Context, project, id string) error {
 	return k.store(ctx, a)
 }
 
+// Head implements agents.Away.
+func (k *Keeper) Head(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
+	if !k.away.Load() {
+		within, stop := context.WithTimeout(ctx, decideWithin)
+		defer stop()
+		if h, err = k.cfg.Ledger.Head(within, project, id); !fault.Is(err, fault.Unavailable) {
+			return h, true, err
+		}
+		k.noteAway(err)
+	}
+	if a := k.lock(memory.Ref{Project: project, ID: id}, false); a != nil {
+		defer a.mu.Unlock()
+		if a.head.Agent != nil {
+			return a.head, false, nil
+		}
+	}
+	h, _, ok := k.cfg.Known(project, id)
+	if !ok {
+		return h, false, fault.Wrap(fault.Unavailable, err, "the store is away, and this server does not know the agent")
+	}
+	return h, false, nil
+}
+
 // Away reports whether the store is known to be away.
 func (k *Keeper) Away() bool { return k.away.Load() }
 
@@ -400,7 +423,8 @@ func (k *Keeper) store(ctx context.Context, a *agent) error {
 	default:
 		if fault.Is(err, fault.Unavailable) {
 			k.noteAway(err)
-		} else {
+		} else if !a.failed && !fault.Is(err, fault.Canceled) {
+			a.failed = true // it is tried again each second
 			k.cfg.OnError("turns that were kept cannot be stored now", a.ref.Project, a.ref.ID, err)
 		}
 		return fault.Wrap(fault.Unavailable, err, "turns of this agent wait for the store; try again")
@@ -460,7 +484,7 @@ func (k *Keeper) try(ctx context.Context) {
 			return
 		}
 	}
-	if !k.away.Load() && k.outage.Swap(false) {
+	if ctx.Err() == nil && !k.away.Load() && k.outage.Swap(false) {
 		k.cfg.Report(nil)
 	}
 }

@@ -79,8 +79,8 @@ func failures(list []memory.Event) (out []memory.Event) {
 	return out
 }
 
-// OpenFile opens the file at a path, or makes it, with its folder, and reads what it holds. It fails
-// with fault.Unavailable if another process has it.
+// OpenFile opens the file at a path, or makes it, with its folder, and reads what it holds. It
+// fails with fault.Unavailable if another process has it.
 func OpenFile(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
