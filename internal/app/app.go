@@ -145,8 +145,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err = a.newAway(reg); err != nil {
 		return nil, err
 	}
-	if a.keptFile != nil {
+	if a.away != nil {
 		undo = append(undo, a.keptFile.Close)
+		acc.Keys.Away = a.away.Failed
 	}
 	a.service = agents.NewService(agents.Config{
 		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: a.wanted, Observe: observed,

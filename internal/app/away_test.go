@@ -140,7 +140,10 @@ func TestAwayLate(t *testing.T) {
 		}},
 	} {
 		id := s.join(name, nil)
-		s.chat(agent(id, "/chat/completions"), "one", false).ok(nil)
+		s.becomes(id, nil) // its connections work again
+		if got := s.chat(agent(id, "/chat/completions"), "one", false); got.header.Get("X-Heardlog-Turn") != "0" {
+			t.Fatalf("%d %v", got.status, got.header)
+		}
 		p.Hole(true)
 		s.chat(agent(id, "/chat/completions"), "two", false).passed()
 		other.post(agent(id, "/chat/completions"), tt.next).ok(nil)
@@ -162,7 +165,7 @@ func TestAwayResponses(t *testing.T) {
 	s.post(agent(id, "/responses"), `{"input":"one"}`).ok(&first)
 	p.Hole(true)
 	for _, body := range []string{
-		`{"input":"two"}`, `{"input":"three","stream":true}`, `{"input":"four","previous_response_id":"` + first.ID + `"}`,
+		`{"input":"two","previous_response_id":"` + first.ID + `"}`, `{"input":"three","stream":true}`, `{"input":"four","previous_response_id":"resp_` + id + `_0"}`,
 	} {
 		got := s.post(agent(id, "/responses"), body)
 		got.passed()

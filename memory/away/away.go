@@ -390,6 +390,15 @@ func (k *Keeper) Head(ctx context.Context, project, id string) (h memory.Head, s
 	return h, false, nil
 }
 
+// Failed reports whether the store is known to be away. err, which may be nil, is what another call
+// of it has failed with.
+func (k *Keeper) Failed(err error) bool {
+	if fault.Is(err, fault.Unavailable) {
+		k.noteAway(err)
+	}
+	return k.away.Load()
+}
+
 // Away reports whether the store is known to be away.
 func (k *Keeper) Away() bool { return k.away.Load() }
 
