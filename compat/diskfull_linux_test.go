@@ -110,9 +110,9 @@ func TestDiskFullAtStart(t *testing.T) {
 	}
 }
 
-// TestPassOnFullDisk fills the disk of a server that passes turns: calls go on, and are stored once,
-// in order, when there is room, by the same server or by the next after a kill. What is no turn is
-// refused.
+// TestPassOnFullDisk fills the disk of a server that passes turns: calls go on, and are stored
+// once, in order, when there is room, by the same server or by the next after a kill. What is no
+// turn is refused.
 func TestPassOnFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, kill := range map[string]bool{"goes on": false, "killed": true} {

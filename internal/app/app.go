@@ -244,7 +244,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Checkpoints: a.saves, Joined: a.joined, CallSummary: a.callSummary,
 		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
-		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Expect: a.expect(), Done: a.done,
 		Tail:      tail.Limits{Readers: c.TailLimit, ProjectReaders: c.ProjectTails},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/away"
@@ -39,6 +40,14 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 		Store: func(ctx context.Context, project, id string, decide memory.Decision) error {
 			return a.service.StoreKept(ctx, project, id, decide)
 		},
+		Join: func(ctx context.Context, project, id string, labels map[string]string) error {
+			join := a.autoJoin()
+			if join == nil { // the setting has changed
+				return fault.New(fault.NotFound, "there is no agent %q, and HEARDLOG_AUTO_JOIN is off", id)
+			}
+			_, err := join(ctx, project, id, memory.Call{}, labels)
+			return err
+		},
 		Report: func(cause error) {
 			if cause != nil {
 				a.log.Error().Err(cause).Msg("the store is away: turns go on without it, and are stored when it is back")
@@ -52,6 +61,21 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 		Count: func(event string) { turns.WithLabelValues(event).Inc() },
 	})
 	return nil
+}
+
+// expect returns handlers.Config.Expect.
+func (a *App) expect() func(project, id string, labels map[string]string, err error) bool {
+	if a.away == nil || a.autoJoin() == nil {
+		return nil
+	}
+	return func(project, id string, labels map[string]string, err error) bool {
+		settings := memory.Settings{Labels: labels}
+		settings.LLM.MaxHistory = memory.DefaultMaxHistory
+		if a.models.Default != nil {
+			a.models.Default.Apply(&settings, "")
+		}
+		return a.away.Expect(memory.Agent{ID: id, Project: project, Name: id, Status: memory.Running, StartMS: a.now().UnixMilli(), Rev: 1, Settings: settings}, err)
+	}
 }
 
 // keptFile returns the path of the file for turns that wait for the store.

@@ -77,8 +77,8 @@ func (a answer) passed() {
 	}
 }
 
-// TestAwayDatabase: the database hangs, cuts its connections, or commits without an answer. Calls go
-// on, and everything is stored once when it is back.
+// TestAwayDatabase: the database hangs, cuts its connections, or commits without an answer. Calls
+// go on, and everything is stored once when it is back.
 func TestAwayDatabase(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(p *postgrestest.Proxy){
@@ -176,6 +176,33 @@ func TestAwayResponses(t *testing.T) {
 		"0 user: one", "0 assistant: You said: one", "1 user: two", "1 assistant: You said: two",
 		"2 user: three", "2 assistant: You said: three", "3 user: four", "3 assistant: You said: four",
 	})
+}
+
+// TestAwayUnknown: an agent that is first named while the database is away is started when it is
+// back, with its labels. One that this server does not know but another has is not started again.
+func TestAwayUnknown(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	p := postgrestest.NewProxy(t, url)
+	s, _ := awayServer(t, "HEARDLOG_STORE="+p.URL(), "HEARDLOG_AUTO_JOIN=true")
+	_, base := upstream(t, fake.Script{})
+	other := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_STORE="+url, "HEARDLOG_AUTO_JOIN=true")
+	other.chat(v1+"/chat/completions", "one", false, "X-Agent-Id", "theirs").ok(nil)
+	p.Hole(true)
+	for _, id := range []string{"new", "theirs"} {
+		s.chat(v1+"/chat/completions", "two", false, "X-Agent-Id", id, "X-Heardlog-Label-Shop", "5").passed()
+		s.chat(v1+"/chat/completions", "three", true, "X-Agent-Id", id).passed()
+	}
+	p.Hole(false)
+	p.Cut()
+	s.becomes("new", []string{"0 user: two", "0 assistant: You said: two", "1 user: three", "1 assistant: You said: three"})
+	s.becomes("theirs", []string{
+		"0 user: one", "0 assistant: You said: one", "1 user: two", "1 assistant: You said: two", "2 user: three", "2 assistant: You said: three",
+	})
+	var got struct{ Labels map[string]string }
+	if s.get(agent("new", "")).ok(&got); len(got.Labels) != 1 {
+		t.Errorf("labels %v", got.Labels)
+	}
 }
 
 // TestAwayRefused: without the setting calls are refused, and so is what is not a turn, an agent

@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// agent is what is kept of one agent: the changes that are not stored yet, and the agent after them.
+// agent is what is kept of one agent: the changes that are not stored yet, and the agent after
+// them.
 type agent struct {
 	ref memory.Ref
 
@@ -25,6 +26,8 @@ type agent struct {
 	settled  int              // turns
 	open     int              // turns that are held
 	failed   bool             // an error was reported
+	expected bool             // it is created if it does not exist, with these labels
+	labels   map[string]string
 
 	// The agent after the changes; head.Agent is nil if it is not known yet.
 	head memory.Head
@@ -65,7 +68,8 @@ func (a *agent) apply(c memory.Change) {
 	}
 }
 
-// fits reports whether a change that was decided without those that are kept takes no place of them.
+// fits reports whether a change that was decided without those that are kept takes no place of
+// them.
 func (a *agent) fits(c memory.Change) bool {
 	return !slices.ContainsFunc(c.Append, func(m memory.Message) bool {
 		_, taken := find(a.added, m.Seq)

@@ -27,6 +27,8 @@ type Config struct {
 	Known func(project, id string) (memory.Head, []memory.Message, bool)
 	// Store applies a decision with all that goes with a change; see Keeper.Flush.
 	Store func(ctx context.Context, project, id string, decide memory.Decision) error
+	// Join creates an agent that was expected; see Keeper.Expect.
+	Join func(ctx context.Context, project, id string, labels map[string]string) error
 	// File keeps what is not stored yet; nil keeps it in memory only.
 	File *File
 	// Report is called at the beginning of an outage with its cause, and at its end with nil.
@@ -85,7 +87,9 @@ func New(cfg Config) *Keeper {
 			if ref := (memory.Ref{Project: r.Project, ID: r.ID}); r.Done {
 				delete(k.agents, ref)
 			} else {
-				k.agent(ref).take(r.NextSeq, r.change(), r.Was, r.Settled)
+				a := k.agent(ref)
+				a.expected, a.labels = r.Expected, r.Labels
+				a.take(r.NextSeq, r.change(), r.Was, r.Settled)
 			}
 		}
 		cfg.File.records = nil
@@ -141,7 +145,8 @@ func (k *Keeper) remove(a *agent) {
 	if len(k.agents) == 0 {
 		k.cfg.File.reset()
 	} else {
-		_ = k.cfg.File.append(record{Project: a.ref.Project, ID: a.ref.ID, Done: true}) // else it is recognized as stored
+		// Without the record, what is stored is recognized.
+		_ = k.cfg.File.append(record{Project: a.ref.Project, ID: a.ref.ID, Done: true})
 	}
 }
 
@@ -170,12 +175,14 @@ func (k *Keeper) Update(ctx context.Context, project, id string, decide memory.D
 		err   error
 	}
 	ended := make(chan result, 1)
-	go func() { // it ends with the store's own limits
+	go func() { // a commit that has begun ends with the store's own limits
+		within, stop := context.WithTimeout(ctx, decideWithin) // of what the decision reads
+		defer stop()
 		var r result
 		if kept == nil {
-			r.err = k.cfg.Ledger.Update(ctx, project, id, t.run)
+			r.err = k.cfg.Ledger.Update(within, project, id, t.run)
 		} else {
-			r.early, r.err = k.cfg.Ledger.UpdateEarly(ctx, project, id, t.run, func(err error) {
+			r.early, r.err = k.cfg.Ledger.UpdateEarly(within, project, id, t.run, func(err error) {
 				if passed, err, first := t.end(ctx, err); first {
 					kept(passed, err)
 				}
@@ -293,6 +300,22 @@ func (k *Keeper) pass(ctx context.Context, a *agent, decide memory.Decision, hol
 	return nil
 }
 
+// Expect has turns go on of an agent that this process does not know, if the store is away, as err
+// shows. The agent is created when the store is back, unless it exists.
+func (k *Keeper) Expect(agent memory.Agent, err error) bool {
+	if _, _, known := k.cfg.Known(agent.Project, agent.ID); known || !k.Failed(err) {
+		return false
+	}
+	a := k.lock(memory.Ref{Project: agent.Project, ID: agent.ID}, true)
+	defer a.mu.Unlock()
+	if a.head.Agent != nil || len(a.added) > 0 && !a.expected {
+		return false
+	}
+	a.expected, a.labels = true, agent.Settings.Labels
+	a.know(memory.NewHead(agent, nil, 0), nil)
+	return true
+}
+
 // know sets what is known of an agent.
 func (k *Keeper) know(ctx context.Context, a *agent, cause error) error {
 	if a.head.Agent != nil {
@@ -325,7 +348,7 @@ func (k *Keeper) keep(a *agent, c memory.Change, hold bool) {
 	}
 	err := errors.New("there is no file")
 	if k.cfg.File != nil {
-		err = k.cfg.File.append(newRecord(a.ref, base, c, was, !hold))
+		err = k.cfg.File.append(a.record(base, c, was, !hold))
 	}
 	event := Kept
 	if err != nil {
@@ -417,10 +440,16 @@ func (k *Keeper) store(ctx context.Context, a *agent) error {
 	ctx, stop := context.WithTimeout(ctx, decideWithin)
 	defer stop()
 	late := false
-	err := k.cfg.Store(ctx, a.ref.Project, a.ref.ID, func(view memory.AgentView) (c memory.Change, err error) {
+	decide := func(view memory.AgentView) (c memory.Change, err error) {
 		c, late, err = a.stored(view)
 		return c, err
-	})
+	}
+	err := k.cfg.Store(ctx, a.ref.Project, a.ref.ID, decide)
+	if a.expected && fault.Is(err, fault.NotFound) {
+		if err = k.cfg.Join(ctx, a.ref.Project, a.ref.ID, a.labels); err == nil {
+			err = k.cfg.Store(ctx, a.ref.Project, a.ref.ID, decide)
+		}
+	}
 	event := Stored
 	switch {
 	case err == nil && late:

@@ -230,8 +230,8 @@ func (h *house) back() {
 	}
 }
 
-// TestInPlace: whatever the outage, a turn goes on at once or within two seconds, and is stored once
-// at its place, with its time.
+// TestInPlace: whatever the outage, a turn goes on at once or within two seconds, and is stored
+// once at its place, with its time.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []string{refuses, answers, hangs} {
@@ -312,9 +312,9 @@ func (h *house) other(words string, at int64) {
 	}
 }
 
-// TestLate: something newer was stored meanwhile. The kept turn is appended, with its time, and what
-// is there already is not doubled, even if the server is killed before it notes that it has stored
-// it.
+// TestLate: something newer was stored meanwhile. The kept turn is appended, with its time, and
+// what is there already is not doubled, even if the server is killed before it notes that it has
+// stored it.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -34,18 +34,22 @@ type File struct {
 
 // record is one change, or, with Done, the note that all earlier ones of the agent are stored.
 type record struct {
-	Project  string          `json:"project"`
-	ID       string          `json:"id"`
-	Done     bool            `json:"done,omitempty"`
-	NextSeq  int64           `json:"next_seq,omitempty"` // before the change
-	Settled  bool            `json:"settled,omitempty"`
-	Append   []codec.Message `json:"append,omitempty"`
-	Replace  []codec.Message `json:"replace,omitempty"`
-	Was      []int64         `json:"was,omitempty"` // the stored Rev of each of Replace
-	Failures []memory.Event  `json:"failures,omitempty"`
+	Project  string `json:"project"`
+	ID       string `json:"id"`
+	Done     bool   `json:"done,omitempty"`
+	NextSeq  int64  `json:"next_seq,omitempty"` // before the change
+	Settled  bool   `json:"settled,omitempty"`
+	Expected bool   `json:"expected,omitempty"` // the agent may have to be created
+
+	Labels   map[string]string `json:"labels,omitempty"`
+	Append   []codec.Message   `json:"append,omitempty"`
+	Replace  []codec.Message   `json:"replace,omitempty"`
+	Was      []int64           `json:"was,omitempty"` // the stored Rev of each of Replace
+	Failures []memory.Event    `json:"failures,omitempty"`
 }
 
-func newRecord(ref memory.Ref, next int64, c memory.Change, was []int64, settled bool) record {
+// record returns the record of a change.
+func (a *agent) record(next int64, c memory.Change, was []int64, settled bool) record {
 	form := func(list []memory.Message) []codec.Message {
 		out := make([]codec.Message, len(list))
 		for i := range list {
@@ -54,7 +58,7 @@ func newRecord(ref memory.Ref, next int64, c memory.Change, was []int64, settled
 		return out
 	}
 	return record{
-		Project: ref.Project, ID: ref.ID, NextSeq: next, Settled: settled,
+		Project: a.ref.Project, ID: a.ref.ID, NextSeq: next, Settled: settled, Expected: a.expected, Labels: a.labels,
 		Append: form(c.Append), Replace: form(c.Replace), Was: was, Failures: failures(c.Events),
 	}
 }
