@@ -46,7 +46,9 @@ func (s *server) ledgerTexts(id string) (out []string) {
 func (s *server) becomes(id string, want []string) {
 	s.t.Helper()
 	var got []string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
 		a := s.get(agent(id, "/messages?limit=1000"))
 		if a.status != http.StatusOK {
 			continue
