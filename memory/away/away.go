@@ -283,21 +283,18 @@ func (t *try) end(ctx context.Context, err error) (passed bool, _ error, first b
 // pass decides on what is known of an agent and keeps the change. cause is why it is not stored.
 // The caller has locked a.
 func (k *Keeper) pass(ctx context.Context, a *agent, decide memory.Decision, hold bool, cause error) error {
-	if err := k.know(ctx, a, cause); err != nil {
-		if a.empty() {
-			k.remove(a)
+	err := k.know(ctx, a, cause)
+	if err == nil {
+		var c memory.Change
+		if c, err = decide(overlay{a}); err == nil {
+			k.keep(a, c, hold)
+			return nil
 		}
-		return err
 	}
-	c, err := decide(overlay{a})
-	if err != nil {
-		if a.empty() {
-			k.remove(a)
-		}
-		return err
+	if a.empty() && !a.expected { // the decision may come again
+		k.remove(a)
 	}
-	k.keep(a, c, hold)
-	return nil
+	return err
 }
 
 // Expect has turns go on of an agent that this process does not know, if the store is away, as err
@@ -376,12 +373,19 @@ func (k *Keeper) poke() {
 	}
 }
 
+// joining marks the contexts of calls that create an expected agent, by its memory.Ref: they may
+// change it.
+type joining struct{}
+
 // errWaits refuses changes of an agent whose turns wait to be stored.
 var errWaits = fault.New(fault.Unavailable, "turns of this agent wait for the store; try again")
 
 // Ready stores what is kept of an agent. It fails with fault.Unavailable if that is not possible
 // now. A change of the agent must not be stored before.
 func (k *Keeper) Ready(ctx context.Context, project, id string) error {
+	if ctx.Value(joining{}) == (memory.Ref{Project: project, ID: id}) {
+		return nil
+	}
 	a := k.lock(memory.Ref{Project: project, ID: id}, false)
 	if a == nil {
 		return nil
@@ -437,6 +441,10 @@ func (k *Keeper) store(ctx context.Context, a *agent) error {
 	if a.open > 0 || k.away.Load() {
 		return errWaits
 	}
+	if a.empty() { // it was expected, and nothing came
+		k.remove(a)
+		return nil
+	}
 	ctx, stop := context.WithTimeout(ctx, decideWithin)
 	defer stop()
 	late := false
@@ -446,7 +454,7 @@ func (k *Keeper) store(ctx context.Context, a *agent) error {
 	}
 	err := k.cfg.Store(ctx, a.ref.Project, a.ref.ID, decide)
 	if a.expected && fault.Is(err, fault.NotFound) {
-		if err = k.cfg.Join(ctx, a.ref.Project, a.ref.ID, a.labels); err == nil {
+		if err = k.cfg.Join(context.WithValue(ctx, joining{}, a.ref), a.ref.Project, a.ref.ID, a.labels); err == nil {
 			err = k.cfg.Store(ctx, a.ref.Project, a.ref.ID, decide)
 		}
 	}

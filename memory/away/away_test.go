@@ -82,6 +82,7 @@ type house struct {
 	counts  map[string]int
 	mu      sync.Mutex
 	outages []string
+	joined  map[string]string // labels of the agent that was created
 }
 
 const project, id = "p", "a"
@@ -113,6 +114,11 @@ func (h *house) open() {
 	h.counts, h.outages = map[string]int{}, nil
 	h.Keeper = away.New(away.Config{
 		Ledger: h.ledger, Known: h.ledger.Known, Store: h.ledger.Update, File: h.file,
+		Join: func(ctx context.Context, project, id string, labels map[string]string) error {
+			h.joined = labels
+			_, _, err := h.ledger.Create(ctx, memory.Agent{ID: id, Project: project, Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{})
+			return errors.Join(err, h.Ready(ctx, project, id))
+		},
 		Report: func(cause error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -422,4 +428,35 @@ func TestSecondServer(t *testing.T) {
 	if f, err := away.OpenFile(h.path); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("opened %v, %v", f, err)
 	}
+}
+
+// TestExpected: an agent that is first named while the store is away is created when it is back,
+// also by the next start.
+func TestExpected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		h.disk.set(refuses)
+		h.turn("one", 1000)
+		if !h.Expect(memory.Agent{ID: "new", Project: project, Status: memory.Running, Rev: 1, Settings: memory.Settings{Labels: map[string]string{"shop": "5"}}}, nil) {
+			t.Fatal("the store is away")
+		}
+		if _, _, err := h.Update(t.Context(), project, "new", func(memory.AgentView) (memory.Change, error) {
+			return memory.Change{}, errDisk // a decision that comes again
+		}, true, nil); !errors.Is(err, errDisk) {
+			t.Error(err)
+		}
+		var seq int64
+		_, passed, err := h.Update(t.Context(), project, "new", says("two", 2000, &seq), true, nil)
+		if err != nil || !passed {
+			t.Fatalf("passed %v, %v", passed, err)
+		}
+		h.open()
+		h.disk.set("")
+		h.back()
+		list, err := h.ledger.Messages(t.Context(), project, "new", memory.MessageQuery{Limit: 10})
+		if err != nil || len(list) != 1 || h.joined["shop"] != "5" {
+			t.Errorf("%v, %v, labels %v", list, err, h.joined)
+		}
+	})
 }
