@@ -149,7 +149,8 @@ func (tr *trial) run() {
 			}
 		}
 	}
-	tr.check(s, d)
+	tr.check(s)
+	tr.checkFile(d)
 	if err := s.Close(); err != nil {
 		tr.errorf("close: %v", err)
 	}
@@ -213,7 +214,7 @@ func (tr *trial) life() {
 		if err := s.Ping(ctx); err != nil {
 			tr.errorf("the disk is mended; ping: %v", err)
 		}
-		tr.check(s, d)
+		tr.check(s)
 		if r.IntN(2) == 0 {
 			d.mu.Lock()
 			d.stop()
@@ -247,7 +248,7 @@ func (tr *trial) open(d *disk) *drivers.SQLite {
 		tr.errorf("open: %v", err)
 		return nil
 	}
-	tr.check(s, d)
+	tr.check(s)
 	return s
 }
 
@@ -367,7 +368,7 @@ func (a *told) replace(ctx context.Context, s *drivers.SQLite, w *words, content
 }
 
 // check compares a store without faults with what was written.
-func (tr *trial) check(s *drivers.SQLite, d *disk) {
+func (tr *trial) check(s *drivers.SQLite) {
 	tr.t.Helper()
 	ctx := tr.t.Context()
 	sent := map[string]int{} // by event
@@ -431,9 +432,14 @@ func (tr *trial) check(s *drivers.SQLite, d *disk) {
 			tr.errorf("message %s was never written", id)
 		}
 	}
+}
+
+// checkFile looks for damage.
+func (tr *trial) checkFile(d *disk) {
+	tr.t.Helper()
 	r, err := sqlite.OpenReader(sqlite.Options{Path: d.path()})
 	if err == nil {
-		err = errors.Join(r.Damage(ctx, func(what string) { tr.errorf("damage: %s", what) }), r.Close())
+		err = errors.Join(r.Damage(tr.t.Context(), func(what string) { tr.errorf("damage: %s", what) }), r.Close())
 	}
 	if err != nil {
 		tr.errorf("check for damage: %v", err)
