@@ -155,8 +155,13 @@ func newDisk(t *testing.T, files map[string][]byte, random *rand.Rand) *disk {
 		}
 	}
 	disks.Store(d.dir, d)
-	t.Cleanup(func() { disks.Delete(d.dir) })
 	return d
+}
+
+// discard removes the disk. No file of it is open any more.
+func (d *disk) discard() {
+	disks.Delete(d.dir)
+	_ = os.RemoveAll(d.dir) // the test's own folder
 }
 
 // in returns the value at an address outside of Go's memory.

@@ -123,7 +123,7 @@ func (tr *trial) errorf(format string, args ...any) {
 }
 
 func (tr *trial) run() {
-	for range 1 + tr.random.IntN(3) {
+	for range 1 + tr.random.IntN(2) {
 		tr.life()
 		if tr.t.Failed() {
 			return
@@ -131,7 +131,7 @@ func (tr *trial) run() {
 	}
 	// What was not acknowledged is sent again, as clients do, and is there once.
 	d := newDisk(tr.t, tr.files, tr.random)
-	defer os.RemoveAll(d.dir)
+	defer d.discard()
 	s := tr.open(d)
 	if s == nil {
 		return
@@ -160,7 +160,7 @@ func (tr *trial) run() {
 func (tr *trial) life() {
 	r := tr.random
 	d := newDisk(tr.t, tr.files, rand.New(rand.NewPCG(tr.seed, r.Uint64())))
-	defer os.RemoveAll(d.dir)
+	defer d.discard()
 	d.power = r.IntN(2) == 0
 	if r.IntN(2) == 0 {
 		d.stopAt = 1 + r.IntN(250)
