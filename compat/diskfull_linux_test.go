@@ -38,15 +38,15 @@ func TestDiskFull(t *testing.T) {
 	})
 	t.Run("full disk", func(t *testing.T) {
 		t.Parallel()
-		dir, fill, free := smallDisk(t, "4m")
+		dir, fill, free := smallDisk(t, 4)
 		testDiskFull(t, dir, func(*server) { fill() }, func(*server) { free() })
 	})
 }
 
-// smallDisk mounts a disk of that size, and returns functions that fill it and make room again.
-func smallDisk(t *testing.T, size string) (dir string, fill, free func()) {
+// smallDisk mounts a disk of some MiB, and returns functions that fill it and make room again.
+func smallDisk(t *testing.T, size int) (dir string, fill, free func()) {
 	dir = t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); errors.Is(err, syscall.EPERM) {
+	if err := syscall.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); errors.Is(err, syscall.EPERM) {
 		t.Skip("mounting a small disk needs rights that this user has not: run the test as root")
 	} else if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func smallDisk(t *testing.T, size string) (dir string, fill, free func()) {
 	})
 	filler := filepath.Join(dir, "filler")
 	fill = func() {
-		if err := os.WriteFile(filler, make([]byte, 64<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		if err := os.WriteFile(filler, make([]byte, size<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("the disk is not full: %v", err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestDiskFullAtStart(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"after a stop": syscall.SIGTERM, "after a kill": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, fill, free := smallDisk(t, "4m")
+			dir, fill, free := smallDisk(t, 4)
 			env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_WEBHOOK_URL=http://127.0.0.1:65000/", "HEARDLOG_SECRET_KEY=" + strings.Repeat("k", 40)}
 			s := start(t, env...)
 			id := s.join(t, "full", nil)
@@ -105,6 +105,65 @@ func TestDiskFullAtStart(t *testing.T) {
 			s.signal(t, syscall.SIGTERM)
 			if code := s.wait(t); code != 0 {
 				t.Errorf("the server ended with %d", code)
+			}
+		})
+	}
+}
+
+// TestPassOnFullDisk fills the disk of a server that passes turns: calls go on, and are stored
+// once, in order, when there is room, by the same server or by the next after a kill. What is no
+// turn is refused.
+func TestPassOnFullDisk(t *testing.T) {
+	t.Parallel()
+	for name, kill := range map[string]bool{"goes on": false, "killed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, fill, free := smallDisk(t, 16)
+			llm := fakeLLM(t)
+			env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_LLM_URL=" + llm + "/v1", "HEARDLOG_ON_STORE_FAILURE=pass"}
+			s := start(t, env...)
+			id := s.join(t, "pass", nil)
+			path := "/v1/agents/" + id
+			chat := func(words string, stream bool) {
+				t.Helper()
+				s.call(t, 200, "POST", path+"/chat/completions", object{"stream": stream, "messages": []object{{"role": "user", "content": words}}}, nil)
+			}
+			chat("one", false)
+			fill()
+			chat("two", false)
+			chat("three", true)
+			s.call(t, 200, "POST", path+"/responses", object{"input": "four"}, nil)
+			s.call(t, 503, "POST", path+"/messages", object{"role": "user", "content": strings.Repeat("x", 9000)}, nil)
+			s.call(t, 503, "GET", "/readyz", nil, nil)
+			if got := s.ledger(t, id); len(got) != 2 {
+				t.Errorf("%d messages are stored on a full disk", len(got))
+			}
+			if kill {
+				s.signal(t, syscall.SIGKILL)
+				<-s.done
+				free()
+				s = start(t, env...)
+			} else {
+				free()
+			}
+			var got []string
+			eventually(t, "the turns are stored", func() bool {
+				got = got[:0]
+				for _, m := range s.ledger(t, id) {
+					got = append(got, m.Role+": "+m.Content)
+				}
+				return len(got) >= 8
+			})
+			var want []string
+			for _, words := range []string{"one", "two", "three", "four"} {
+				want = append(want, "user: "+words, "assistant: You said: "+words)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("with room again (-want +got):\n%s", diff)
+			}
+			chat("five", false)
+			if got := s.ledger(t, id); len(got) != 10 {
+				t.Errorf("%d messages after one more turn", len(got))
 			}
 		})
 	}
@@ -208,7 +267,7 @@ func testDiskFull(t *testing.T, dir string, fill, free func(*server)) {
 func TestTablespaceFull(t *testing.T) {
 	t.Parallel()
 	db := newPostgres(t)
-	dir, fill, free := smallDisk(t, "24m")
+	dir, fill, free := smallDisk(t, 24)
 	place := filepath.Join(dir, "space")
 	if err := os.Mkdir(place, 0o700); err != nil {
 		t.Fatal(err)

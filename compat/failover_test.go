@@ -254,8 +254,8 @@ func TestAddressMoves(t *testing.T) {
 	}
 }
 
-// TestFrozen freezes the only database for longer than a call may wait. Calls end in time, and go on
-// once the database does.
+// TestFrozen freezes the only database for longer than a call may wait. Calls end in time, and go
+// on once the database does.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	db := newPostgres(t)

@@ -25,6 +25,9 @@ type Config struct {
 	// SQLite store.
 	StoreURL  secret.String `env:"HEARDLOG_STORE" envDefault:"sqlite:data/heardlog.db" validate:"store"`
 	StorePath string
+	// OnStoreFailure is RefuseTurns or PassTurns.
+	OnStoreFailure string `env:"HEARDLOG_ON_STORE_FAILURE" envDefault:"refuse" validate:"oneof=refuse pass"`
+	KeptFile       string `env:"HEARDLOG_KEPT_FILE" validate:"line"`
 
 	Credentials    []Credential  `env:"HEARDLOG_CREDENTIALS"`
 	Certificates   []Certificate `env:"HEARDLOG_AGORA_CERTIFICATES"`
@@ -85,6 +88,12 @@ type Config struct {
 
 	Tracing Tracing
 }
+
+// Values of Config.OnStoreFailure: what becomes of calls for an answer while the store is away.
+const (
+	RefuseTurns = "refuse" // they get 503
+	PassTurns   = "pass"   // they go on, and are stored later
+)
 
 // Embeddings is the model that makes embeddings.
 type Embeddings struct {

@@ -30,7 +30,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Config{
-		Addr: "127.0.0.1:8080", Loopback: true, StorePath: "data/heardlog.db", DefaultProject: "default", UI: "on",
+		Addr: "127.0.0.1:8080", Loopback: true, StorePath: "data/heardlog.db", OnStoreFailure: "refuse", DefaultProject: "default", UI: "on",
 		LLM: config.LLM{
 			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel", Duplicates: "supersede", OnQuestion: "cut",
 			Retry: 1, RetryBudget: time.Second, Members: config.Names{"cache_control", "partial", "prefix"}, Thoughts: "calls", Shape: "as_is", Cache: "off",

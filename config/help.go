@@ -4,6 +4,8 @@ package config
 var help = map[string]string{
 	"HEARDLOG_ADDR":                    "Address to serve, host:port. Port 0 takes any free port.",
 	"HEARDLOG_STORE":                   "Where memory is stored: sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers, or memory: to try things out, which keeps nothing when the server stops.",
+	"HEARDLOG_ON_STORE_FAILURE":        "What to do with calls for an answer (chat completions, responses) while the store is away: refuse them with 503, or pass them on to the LLM and store them when it is back.",
+	"HEARDLOG_KEPT_FILE":               "File for the turns that HEARDLOG_ON_STORE_FAILURE=pass keeps until the store is back: 8 MiB, one for each server. If empty, PATH.kept for sqlite:PATH, and data/heardlog.kept for PostgreSQL.",
 	"HEARDLOG_CREDENTIALS":             "API credentials: project=id:secret, comma separated, or a file with one per line. If empty, and no key was created with heardlog keys or POST /v1/keys, the server accepts any request, but only on a loopback address.",
 	"HEARDLOG_AGORA_CERTIFICATES":      "App certificates that verify Agora's tokens (Authorization: agora token=007…): appid=certificate, comma separated, or a file with one per line. The app ID is the project. At most 2 per app.",
 	"HEARDLOG_CORS_ORIGINS":            "Origins of web pages that may call the API, comma separated, such as https://app.example, or * for any, which needs credentials. Pages send a key in the Authorization header.",

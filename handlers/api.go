@@ -87,6 +87,9 @@ type Config struct {
 	// AutoJoin creates an agent for an unknown id or, if id is "", for an unknown key, and returns
 	// its ID. nil refuses such calls.
 	AutoJoin func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error)
+	// Expect has turns of an agent that is not known go on as if AutoJoin had created it, if the
+	// store is away, as err shows. It is created when the store is back. nil never does.
+	Expect func(project, id string, labels map[string]string, err error) bool
 	// Platforms finds the agent of a call by the keys that platforms send; nil = the built-in ones.
 	Platforms *platform.Set
 	// NoKey says what happens to a chat completion that names neither an agent nor a call:
@@ -198,7 +201,7 @@ func New(c Config) *chi.Mux {
 			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
 		},
 		proxy: &proxyAPI{
-			bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough, now: c.Now,
+			bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, expect: c.Expect, allowed: c.PassThrough, now: c.Now,
 		},
 		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},

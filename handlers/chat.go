@@ -30,6 +30,7 @@ type proxyAPI struct {
 	platforms *platform.Set
 	noKey     string // NoKeyRefuse or NoKeyWords
 	autoJoin  func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error)
+	expect    func(project, id string, labels map[string]string, err error) bool // nil never does
 	now       func() time.Time
 	allowed   []string        // paths that are sent on
 	own       map[string]bool // first names of our own paths under /v1, which never are
@@ -85,7 +86,13 @@ func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadap
 	err = a.turns.Serve(w, r, call)
 	// Only an agent that a header or the body names is created. One in the path was joined before,
 	// and has ended or been erased.
-	if !fault.Is(err, fault.NotFound) || chi.URLParam(r, "id") != "" {
+	if err == nil || chi.URLParam(r, "id") != "" {
+		return err
+	}
+	if fault.Is(err, fault.Unavailable) && a.expect != nil {
+		return a.goOn(w, r, call, err)
+	}
+	if !fault.Is(err, fault.NotFound) {
 		return err
 	}
 	if a.autoJoin == nil {
@@ -99,6 +106,21 @@ func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadap
 		if taken := nameTaken(err); taken != nil { // answered in OpenAI's form, not in Agora's
 			return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
 		}
+		if fault.Is(err, fault.Unavailable) && a.expect != nil {
+			return a.goOn(w, r, call, err)
+		}
+		return err
+	}
+	return a.turns.Serve(w, r, call)
+}
+
+// goOn serves a call of an agent that cannot be created because the store is away, as err shows.
+func (a *proxyAPI) goOn(w http.ResponseWriter, r *http.Request, call *turn.Call, err error) error {
+	labels, wrong := labelHeaders(r)
+	if wrong != nil {
+		return wrong
+	}
+	if !a.expect(call.Project, call.AgentID, labels, err) {
 		return err
 	}
 	return a.turns.Serve(w, r, call)

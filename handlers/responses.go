@@ -81,17 +81,24 @@ func (a *proxyAPI) continued(r *http.Request, in *responses.Request) (int64, err
 		}
 		return 0, nil
 	}
+	if agent, ok := responses.Unstored(in.Previous); ok && (named == "" || named == agent) && input.AgentID(agent) {
+		in.AgentID = agent
+		return 0, nil // it continues the memory as it is
+	}
 	unknown := fault.At(fault.PreviousResponse, "previous_response_id", "there is no response %q", text.Clip(in.Previous, 200))
 	ref, ok := responses.ParseRef(in.Previous)
 	if !ok || named != "" && named != ref.Agent || !input.AgentID(ref.Agent) {
 		return 0, unknown
 	}
-	head, err := a.memory.Head(r.Context(), projectOf(r), ref.Agent)
+	head, stored, err := a.memory.HeadForTurn(r.Context(), projectOf(r), ref.Agent)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return 0, unknown
 	case err != nil:
 		return 0, err
+	case !stored: // the turn finds the answer, or goes on after what is known
+		in.AgentID = ref.Agent
+		return ref.Seq, nil
 	case ref.Seq >= head.NextSeq && head.NextSeq > 1: // of an empty ledger the first answer has no place yet
 		return 0, unknown
 	}

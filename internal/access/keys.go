@@ -38,6 +38,10 @@ const (
 	freshFor  = 800 * time.Millisecond
 	lookupFor = 5 * time.Second // limit of a lookup
 	cacheSize = 10_000          // keys in use at the same time
+	// awayFor is how long a key that was looked up is trusted while the store is away, and
+	// awayLookup the limit of a lookup if that is possible; see Keys.Away.
+	awayFor    = time.Hour
+	awayLookup = 2 * time.Second
 )
 
 // Key is a stored credential without its secret.
@@ -82,6 +86,10 @@ type Keys struct {
 	now   func() time.Time
 	fresh *cache.Cache[string, *foundKey] // by ID
 	loads singleflight.Group              // of keys that are not fresh
+
+	// Away reports whether the store is away; err is what a call of it failed with, or nil. Then
+	// what was looked up within the last hour counts. If nil, it never does. It is set before use.
+	Away func(err error) bool
 
 	exist  atomic.Bool  // there are keys; that never changes
 	noneMS atomic.Int64 // when there was last seen to be none, Unix ms
@@ -267,12 +275,13 @@ func (ks *Keys) ended(id string, k storedKey) error {
 // lookup returns a key as of less than a second ago, or fault.NotFound.
 func (ks *Keys) lookup(ctx context.Context, id string) (storedKey, error) {
 	now := ks.now()
-	if k, ok := ks.fresh.Get(id); ok && now.Sub(k.asOf) <= freshFor {
-		return k.storedKey, nil
+	known, ok := ks.fresh.Get(id)
+	if ok && (now.Sub(known.asOf) <= freshFor || ks.trusts(known.asOf, nil)) {
+		return known.storedKey, nil
 	}
 	shared, err, _ := ks.loads.Do(id, func() (any, error) {
 		// It may be shared, so that it must not end with one of its callers.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupFor)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ks.limit())
 		defer cancel()
 		asOf := ks.now()
 		k, err := ks.load(ctx, id)
@@ -285,6 +294,9 @@ func (ks *Keys) lookup(ctx context.Context, id string) (storedKey, error) {
 	if fault.Is(err, fault.NotFound) {
 		return storedKey{}, noKey(id)
 	}
+	if err != nil && ok && ks.trusts(known.asOf, err) {
+		return known.storedKey, nil
+	}
 	if err != nil {
 		return storedKey{}, err
 	}
@@ -293,6 +305,19 @@ func (ks *Keys) lookup(ctx context.Context, id string) (storedKey, error) {
 		return ks.load(ctx, id)
 	}
 	return k.storedKey, nil
+}
+
+// trusts reports whether what was looked up at a time counts because the store is away.
+func (ks *Keys) trusts(asOf time.Time, err error) bool {
+	return ks.Away != nil && ks.now().Sub(asOf) < awayFor && ks.Away(err)
+}
+
+// limit returns how long a lookup may take.
+func (ks *Keys) limit() time.Duration {
+	if ks.Away != nil {
+		return awayLookup
+	}
+	return lookupFor
 }
 
 // KeyID returns the ID in the secret of a key, "" if it is none.
@@ -313,14 +338,15 @@ func ErrWrong() error {
 // Exist reports whether any key was ever created, as of half a second ago at most. Revoked keys
 // count: revoking the last one must not open a server to everybody.
 func (ks *Keys) Exist(ctx context.Context) (bool, error) {
-	now := ks.now().UnixMilli()
-	if ks.exist.Load() || now-ks.noneMS.Load() < (freshFor/2).Milliseconds() {
+	now, none := ks.now().UnixMilli(), time.UnixMilli(ks.noneMS.Load())
+	if ks.exist.Load() || now-none.UnixMilli() < (freshFor/2).Milliseconds() || ks.trusts(none, nil) {
 		return ks.exist.Load(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupFor)
+	ctx, cancel := context.WithTimeout(ctx, ks.limit())
 	defer cancel()
 	page, err := ks.store.ListKeys(ctx, ks.space, "", 1, 0)
 	switch {
+	case err != nil && ks.trusts(none, err):
 	case err != nil:
 		return false, err
 	case len(page.Keys) > 0:

@@ -32,6 +32,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/away"
 	"github.com/heardlog/heardlog/memory/caller"
 	"github.com/heardlog/heardlog/memory/checkpoint"
 	memctx "github.com/heardlog/heardlog/memory/context"
@@ -67,6 +68,8 @@ type App struct {
 	now       func() time.Time // the clock of all deadlines
 	ids       *ids
 	quota     *quota.Keeper
+	away      *away.Keeper // nil refuses turns while the store is away
+	keptFile  *away.File   // of away
 	service   *agents.Service
 	contexts  *memctx.Service
 	kv        *kv.Service
@@ -139,9 +142,17 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	observed.watchUsage(reg, a.quota)
 	a.countUsage(ctx)
 	a.newSummaries(reg)
+	if err = a.newAway(reg); err != nil {
+		return nil, err
+	}
+	if a.away != nil {
+		undo = append(undo, a.keptFile.Close)
+		acc.Keys.Away = a.away.Failed
+	}
 	a.service = agents.NewService(agents.Config{
 		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: a.wanted, Observe: observed,
 		Peers:   peersOf(a.store),
+		Away:    a.awayOf(),
 		Ended:   a.ended,
 		Changed: func(project, id string, seconds int) { a.saves.Changed(project, id, seconds) },
 		Forget:  a.forget,
@@ -233,7 +244,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Checkpoints: a.saves, Joined: a.joined, CallSummary: a.callSummary,
 		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
-		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Expect: a.expect(), Done: a.done,
 		Tail:      tail.Limits{Readers: c.TailLimit, ProjectReaders: c.ProjectTails},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
@@ -404,6 +415,9 @@ func (a *App) Run(ctx context.Context) error {
 	if a.backups != nil {
 		run("backups", func() error { return a.backups.Run(failed) })
 	}
+	if a.away != nil {
+		run("kept turns", func() error { return a.away.Run(behind) })
+	}
 	run("quotas", func() error { return a.quota.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
@@ -417,6 +431,9 @@ func (a *App) Run(ctx context.Context) error {
 	a.closeTracing(ctx)
 	if a.provider != nil {
 		err = errors.Join(err, a.closeProvider(ctx))
+	}
+	if a.keptFile != nil {
+		err = errors.Join(err, a.keptFile.Close())
 	}
 	return errors.Join(err, a.store.Close())
 }

@@ -59,14 +59,14 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	}
 	if c.StoreURL != "" {
 		s, err := drivers.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
-			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
+			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }, Remember: c.OnStoreFailure == config.PassTurns})
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 		}
 		return s, s.Now, nil
 	}
 	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
-	s, err := drivers.OpenSQLite(ctx, file, engine.Options{})
+	s, err := drivers.OpenSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}

@@ -94,6 +94,7 @@ func rules() map[string]rule {
 		"memory/heard":                 {},
 		"memory":                       {[]string{"memory/redact", "memory/view", "memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/text"}, nil},
 		"memory/agents":                {[]string{"memory", "memory/feed", "memory/redact", "memory/view", "memory/heard", "memory/window", "internal/cache", "internal/fault", "internal/secret", "internal/event"}, nil},
+		"memory/away":                  {[]string{"memory", "memory/codec", "internal/event", "internal/fault"}, []string{xsys}},
 		"memory/feed":                  {[]string{"memory"}, nil},
 		"memory/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp}},
 		"memory/items":                 {[]string{"memory", "memory/agents", "memory/record", "memory/told", "memory/window", "internal/fault"}, nil},

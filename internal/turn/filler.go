@@ -56,6 +56,7 @@ func (x *exchange) sendFiller() {
 		return
 	}
 	f.over = true
+	x.markPassed()
 	x.cfg.Turns.Progress(x.turn, memory.Speaking)
 	c.open("", nil)
 	text := f.phrase

@@ -163,6 +163,7 @@ func (x *exchange) relayWhole(a *attempt) error {
 	if x.client.endFiller(); x.client.opened { // a filler has begun a stream
 		return x.wholeAsStream(rec)
 	}
+	x.markPassed() // the answer alone may not be stored
 	h := x.client.w.Header()
 	if typ := a.res.Header.Get("Content-Type"); typ != "" {
 		h.Set("Content-Type", typ)

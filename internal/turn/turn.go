@@ -39,6 +39,10 @@ const (
 	SeqHeader   = "X-Heardlog-Seq"
 )
 
+// MemoryHeader is "off" if the store is away and the call goes on without it: the turn is not
+// stored, and has no place that could be named.
+const MemoryHeader = "X-Heardlog-Memory"
+
 // RecallHeader describes what of earlier calls was put in front of the caller's words: how many
 // turns, their tokens, how long it took and how much of the words they cover.
 const RecallHeader = "X-Heardlog-Recall"
@@ -153,7 +157,7 @@ func (x *exchange) begin(project, agentID string, r agents.TurnRequest) error {
 // client.
 func (x *exchange) newPrompt(p *prompt.Plan) *prompt.Prompt {
 	out := prompt.New(x.turn, &x.llm, p, x.hide, x.arrived.UnixMilli())
-	if x.aside {
+	if x.aside || x.turn.Passed() { // what is remembered is in the store
 		return out
 	}
 	recalled, ids, ok := out.Remember(x.ctx, x.cfg.Remember, func(tool string) { x.metrics.tools.WithLabelValues(tool).Inc() })
@@ -186,6 +190,7 @@ func (x *exchange) run(p *prompt.Prompt) error {
 		_ = x.settle(lost, nil, "") // fails as the turn did, and closes it
 		return lost
 	}
+	x.client.whileSilent(x.markPassed)
 	if err != nil {
 		return x.fail(err)
 	}
@@ -193,6 +198,18 @@ func (x *exchange) run(p *prompt.Prompt) error {
 		return x.relayStream(a)
 	}
 	return x.relayWhole(a)
+}
+
+// markPassed takes back the headers that name a turn of which nothing is stored. Durable has
+// returned.
+func (x *exchange) markPassed() {
+	if x.client == nil || x.client.begun || !x.turn.Passed() {
+		return
+	}
+	h := x.client.w.Header()
+	h.Del(TurnHeader)
+	h.Del(SeqHeader)
+	h.Set(MemoryHeader, "off")
 }
 
 // Think runs a turn without a client. When it returns, the message is durable and the turn has

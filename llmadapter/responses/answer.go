@@ -155,7 +155,8 @@ type event struct {
 	Param      *string         `json:"param,omitzero"`
 }
 
-// newAnswer returns the response to r before it begins. now is in Unix seconds.
+// newAnswer returns the response to r before it begins. It is not stored if ref has no Seq. now is
+// in Unix seconds.
 func (r *Request) newAnswer(ref Ref, now int64) *answer {
 	var model string
 	_ = r.read("model", &model) // checked as a chat request
@@ -167,6 +168,9 @@ func (r *Request) newAnswer(ref Ref, now int64) *answer {
 		Text: r.asked("text", `{"format":{"type":"text"}}`), ToolChoice: r.asked("tool_choice", `"auto"`), Tools: r.asked("tools", "[]"),
 		TopP: r.asked("top_p", "null"), Truncation: r.asked("truncation", `"disabled"`), User: r.asked("user", "null"),
 	}}
+	if ref.Seq == 0 {
+		a.res.Store = json.RawMessage("false")
+	}
 	a.rec.Changed = a.changed
 	return a
 }

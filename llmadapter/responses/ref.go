@@ -21,6 +21,14 @@ func (r Ref) id(prefix string) string {
 // call returns the ID of the item of tool call n.
 func (r Ref) call(n int) string { return r.id("fc") + "_" + strconv.Itoa(n) }
 
+// Unstored returns the agent of a response that went on without the store, and whether the ID is of
+// one. It has no place.
+func Unstored(id string) (agent string, ok bool) {
+	rest, ok := strings.CutPrefix(id, "resp_")
+	agent, number := cutLast(rest)
+	return agent, ok && number == "0" && agent != ""
+}
+
 // ParseRef returns the place that the ID of a response or of an item holds.
 func ParseRef(id string) (Ref, bool) {
 	prefix, rest, _ := strings.Cut(id, "_")

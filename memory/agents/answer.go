@@ -28,7 +28,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	k := agentKey{project, id}
 	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
-	b := attempt{overtaking: true, asking: s.peers != nil && s.peers.others.Load()}
+	b := attempt{overtaking: true, asking: s.peers != nil && s.peers.others.Load() && (s.cfg.Away == nil || !s.cfg.Away.Away())}
 	err := s.storeCall(ctx, k, r, t, &b)
 	if errors.Is(err, errElsewhere) { // once at most
 		b.asking = false
@@ -48,7 +48,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	close(t.flight.stored)
 	// Not within the decision, which holds up all other writes of the server.
-	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) {
+	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
 		if err := r.Window(ctx, t); err != nil {
 			s.land(k, t.flight)
 			return nil, err
@@ -76,7 +76,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 			t.Took++
 		}
 	}
-	if len(t.added) == 0 { // the turn was there already
+	if len(t.added) == 0 && !t.Passed() { // the turn was there already
 		s.supersedeElsewhere(ctx, k, t)
 	}
 	return t, nil
@@ -108,8 +108,7 @@ type attempt struct {
 // set. With asking set it returns errElsewhere if the turn has a question whose answer is neither
 // stored nor being generated here.
 func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *attempt) error {
-	project, id := k.project, k.id
-	kept, err := s.updateEarly(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	kept, err := s.updateTurn(ctx, k, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		t.flight.turn.Store(noTurn)
 		t.flight.place.Store(0)
@@ -117,7 +116,7 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			return memory.Change{}, err
 		}
 		if h.Agent.Status == memory.Idle {
-			return memory.Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", id)
+			return memory.Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", k.id)
 		}
 		recent, err := view.Last(r.depth(&h.Agent.Settings.LLM))
 		if err != nil {
@@ -160,7 +159,7 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			}
 		}
 		return p.change, nil
-	}, t.flight.stop)
+	}, t.flight, true)
 	t.kept = kept
 	return err
 }
@@ -388,7 +387,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 	// Not within the decision, which holds up all other writes of the server.
 	out = t.flight.amended(out, now)
 	whole, failure := out, a.Failure
-	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(view memory.AgentView) (memory.Change, error) {
+	_, err := s.updateTurn(ctx, keyOf(&t.Agent), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		// The next decision sees the answer in the ledger, even before the flight has landed.
 		t.flight.ended.Store(true)
@@ -422,7 +421,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			return c, nil
 		}
 		return c, s.cutBehind(view, &c)
-	})
+	}, t.flight, false)
 	if err == nil {
 		t.AnswerSeq = out.Seq
 		s.amendOthers(ctx, t.flight, &whole)
@@ -457,6 +456,9 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 // land ends a flight; an agent that only waited for it is ended.
 func (s *Service) land(k agentKey, f *flight) {
 	s.live.land(k, f, s.cfg.Now())
+	if f.held.Load() {
+		s.cfg.Away.Release(k.project, k.id)
+	}
 	f.agent.mu.Lock()
 	leaving := !f.agent.farewell.IsZero()
 	f.agent.mu.Unlock()

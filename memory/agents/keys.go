@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -12,8 +13,12 @@ import (
 func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
 	k := agentKey{project, key}
 	if id, ok := s.keys.Get(k); ok {
-		if h, err := s.cfg.Ledger.Head(ctx, project, id); err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
+		h, _, err := s.HeadForTurn(ctx, project, id)
+		if err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
 			return *h.Agent, nil
+		}
+		if fault.Is(err, fault.Unavailable) {
+			return memory.Agent{}, err
 		}
 		s.keys.Remove(k)
 	}

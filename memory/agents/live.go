@@ -64,9 +64,11 @@ type flight struct {
 	// may have the same place.
 	decided atomic.Int64
 	ended   atomic.Bool // the answer is in the ledger
-	phase   atomic.Int32
-	began   int64 // Unix ms
-	cut     func(error)
+	// The turn goes on without the store; Away holds it.
+	passed, held atomic.Bool
+	phase        atomic.Int32
+	began        int64 // Unix ms
+	cut          func(error)
 	// Returns the text so far; may be nil, and is nil after landing; under agent.mu.
 	generated func() string
 	once      sync.Once     // for cut

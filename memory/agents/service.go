@@ -29,6 +29,8 @@ type Config struct {
 	OnError func(what string, err error)
 	// Peers joins the processes that serve one store; nil: this one has it for itself.
 	Peers memory.Peers
+	// Away takes turns while the store is away; nil refuses them.
+	Away Away
 	// Summaries has memories summarised; nil keeps no summaries but those that clients set.
 	Summaries Summaries
 	// Ended is called after an agent has ended whose settings ask for facts or a summary of the
@@ -306,12 +308,12 @@ func (s *Service) Change(ctx context.Context, project, id string, decide memory.
 
 // update applies a decision and, once it is stored, informs the agent's followers.
 func (s *Service) update(ctx context.Context, project, id string, decide memory.Decision) error {
-	var w written
-	err := s.cfg.Ledger.Update(ctx, project, id, s.writing(&w, decide))
-	if err == nil {
-		s.wrote(project, id, &w)
+	if s.cfg.Away != nil {
+		if err := s.cfg.Away.Ready(ctx, project, id); err != nil {
+			return err
+		}
 	}
-	return err
+	return s.StoreKept(ctx, project, id, decide)
 }
 
 // updateEarly is update for callers that can do other work while the change is written to disk; see

@@ -231,6 +231,7 @@ func (e *Engine) fail(w *write, err error) {
 	a.stripe.mu.Lock()
 	if a.fails == w.fails {
 		a.stripe.changes++
+		e.lose(w.Ref)
 		e.cache.Remove(w.Ref)
 		a.fails++
 		a.failure, a.tip, a.last = err, nil, nil

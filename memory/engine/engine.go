@@ -51,6 +51,9 @@ type Options struct {
 	Epoch func() int64
 	// Observe, if not nil, is called after each commit. It must be quick.
 	Observe func(Commit)
+	// Remember keeps what was known of agents when the store failed, for Known: up to CacheBytes
+	// more.
+	Remember bool
 }
 
 // Commit describes one call of Store.Apply, for metrics.
@@ -94,6 +97,7 @@ type Engine struct {
 	store      memory.Store
 	o          Options
 	cache      *cache.Cache[memory.Ref, *snapshot]
+	lost       *cache.Cache[memory.Ref, *snapshot] // see Options.Remember; nil without it
 	agents     agents
 	waiting    *queue
 	committers []*committer
@@ -108,6 +112,9 @@ var _ memory.Ledger = (*Engine)(nil)
 func New(store memory.Store, o Options) *Engine {
 	o = o.withDefaults()
 	e := &Engine{store: store, o: o, cache: cache.New[memory.Ref](int64(o.CacheBytes), (*snapshot).size)}
+	if o.Remember {
+		e.lost = cache.New[memory.Ref](int64(o.CacheBytes), (*snapshot).size)
+	}
 	e.agents.init()
 	e.waiting = newQueue(&e.o)
 	for range o.Committers {

@@ -55,13 +55,44 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 // which lacks the last commits and counts its own under the same versions.
 func (e *Engine) failed(err error) {
 	if e.o.Shared && fault.Is(err, fault.Unavailable) {
-		e.cache.Clear()
+		e.Forget()
 	}
 }
 
 // Forget empties the memory. It is for a shared store that another server may answer for from now
 // on, which may lack the last commits and counts its own under the same versions.
-func (e *Engine) Forget() { e.cache.Clear() }
+func (e *Engine) Forget() {
+	if e.lost != nil {
+		for _, ref := range e.cache.Keys() {
+			e.lose(ref)
+		}
+	}
+	e.cache.Clear()
+}
+
+// lose keeps for Known what memory has of an agent and may be out of date from now on.
+func (e *Engine) lose(ref memory.Ref) {
+	if e.lost == nil {
+		return
+	}
+	if s, ok := e.cache.Get(ref); ok {
+		e.lost.Set(ref, s)
+	}
+}
+
+// Known returns what memory last had of an agent, perhaps from before the store failed, with its
+// newest messages. It does not ask the store.
+func (e *Engine) Known(project, id string) (memory.Head, []memory.Message, bool) {
+	ref := memory.Ref{Project: project, ID: id}
+	s, ok := e.cache.Get(ref)
+	if !ok && e.lost != nil {
+		s, ok = e.lost.Get(ref)
+	}
+	if !ok {
+		return memory.Head{}, nil, false
+	}
+	return s.head, s.tail[:len(s.tail):len(s.tail)], true
+}
 
 // keep puts into memory what was read or created, unless the agent was written or erased since
 // seen.
@@ -75,7 +106,12 @@ func (e *Engine) keep(ref memory.Ref, s *snapshot, seen uint64) {
 }
 
 // put puts a snapshot into memory. The caller holds the agent's stripe.
-func (e *Engine) put(ref memory.Ref, s *snapshot) { e.cache.Set(ref, s) }
+func (e *Engine) put(ref memory.Ref, s *snapshot) {
+	e.cache.Set(ref, s)
+	if e.lost != nil {
+		e.lost.Remove(ref)
+	}
+}
 
 // forget removes from memory an agent that was erased.
 func (e *Engine) forget(ref memory.Ref) {
@@ -84,6 +120,9 @@ func (e *Engine) forget(ref memory.Ref) {
 	defer st.mu.Unlock()
 	st.changes++
 	e.cache.Remove(ref)
+	if e.lost != nil {
+		e.lost.Remove(ref)
+	}
 }
 
 // Head implements memory.Ledger.

@@ -85,6 +85,9 @@ func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Re
 
 // Damage calls each with signs of damage. It is quicker than Probe and finds less.
 func (r *Reader) Damage(ctx context.Context, each func(what string)) error {
+	if err := r.firstPage(each); err != nil {
+		return err
+	}
 	err := quickCheck(ctx, r.c, func(context.Context, time.Duration) {}, each)
 	if dbfile.IsDamage(err) {
 		each(err.Error())
@@ -93,12 +96,27 @@ func (r *Reader) Damage(ctx context.Context, each func(what string)) error {
 	return dbfile.Classify(err, "check the file")
 }
 
+// firstPage checks the first page in the file, which a newer one in the log may hide.
+func (r *Reader) firstPage(each func(what string)) error {
+	err := dbfile.CheckFirstPage(r.path)
+	if dbfile.IsDamage(err) {
+		each(err.Error())
+		err = nil
+	}
+	return err
+}
+
 // Probe checks the file and its tables for damage.
 func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
-	damage, err := r.c.Texts("PRAGMA integrity_check(20)")
+	var damage []string
+	if err := r.firstPage(func(what string) { damage = append(damage, what) }); err != nil {
+		return err
+	}
+	more, err := r.c.Texts("PRAGMA integrity_check(20)")
 	if err != nil {
 		return dbfile.Classify(err, "check the file")
 	}
+	damage = append(damage, more...)
 	for _, what := range damage {
 		if what == "ok" {
 			continue

@@ -58,8 +58,8 @@ type Options struct {
 	Report func(what string, err error)
 	// ReadOnly makes sessions that only read.
 	ReadOnly bool
-	// OnLoss, if not nil, is called when another server may answer from then on, which may lack what
-	// was read before. It must be quick.
+	// OnLoss, if not nil, is called when another server may answer from then on, which may lack
+	// what was read before. It must be quick.
 	OnLoss func()
 }
 

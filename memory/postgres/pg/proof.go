@@ -27,7 +27,8 @@ func (d *DB) Losses() int64 { return d.losses.Load() }
 
 // Durable returns once everything that this server has read since is as safe as what it has
 // acknowledged; since is what Losses returned before that. wrote says that the call has committed
-// something itself. Otherwise Durable costs a commit, and nothing where commits wait for no standby.
+// something itself. Otherwise Durable costs a commit, and nothing where commits wait for no
+// standby.
 func (d *DB) Durable(ctx context.Context, since int64, wrote bool) error {
 	if !d.standbys.Load() {
 		return nil

@@ -53,7 +53,7 @@ func (d *DB) checkpointLoop() {
 			}
 			d.checkpoint()
 		case <-tick.C:
-			err := d.watch.checkHeader()
+			err := d.watch.checkInside()
 			if (err != nil) != failed {
 				d.o.Report("the database file", err)
 			}
@@ -67,13 +67,15 @@ func (d *DB) checkpointLoop() {
 
 // checkpoint moves the log into the file, unless that is no longer the file that was opened.
 func (d *DB) checkpoint() {
-	if d.watch.checkHeader() != nil {
+	d.watch.copying.Lock()
+	defer d.watch.copying.Unlock()
+	if d.watch.checkFirst() != nil {
 		return
 	}
 	_, _ = checkpoint(d.helper, "PASSIVE") // errors show in the second one
 	d.writer.turn <- struct{}{}
 	left, err := checkpoint(d.helper, "PASSIVE")
-	// A checkpoint that fails, on a full disk for example, may have written the header already.
+	// A checkpoint that fails, on a full disk for example, may have written the first page already.
 	if err = errors.Join(err, d.watch.checkpointed()); err != nil {
 		left = d.checkpointAt // tried again when the log has grown by as much; it is safe there
 	}
@@ -129,7 +131,12 @@ func (d *DB) Scrub(ctx context.Context) error {
 // and reported, by the next checkpoint.
 func (d *DB) scrub() {
 	n := d.scrubAsked.Load()
-	if d.scrubbed.Load() >= n || d.watch.checkHeader() != nil {
+	if d.scrubbed.Load() >= n {
+		return
+	}
+	d.watch.copying.Lock()
+	defer d.watch.copying.Unlock()
+	if d.watch.checkFirst() != nil {
 		return
 	}
 	d.writer.turn <- struct{}{}

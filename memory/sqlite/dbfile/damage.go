@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +56,7 @@ func IsDamage(err error) bool {
 		return true
 	}
 	e, ok := errors.AsType[*modernc.Error](err)
-	return ok && e.Code()&0xff == sqlite3.SQLITE_CORRUPT
+	return ok && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB)
 }
 
 // Damage returns an error if the file is known to be damaged.
@@ -126,6 +128,19 @@ func (c *Conn) CheckStructure(ctx context.Context, largest string, rest Rest, ea
 // table is checked: 1 GiB, which takes some 3 seconds.
 const maxStructure = 1 << 18
 
+// unread reports whether a check of SQLite lacks a page because the disk failed, which it reports
+// like damage. The disk may be well again, and the file is.
+func unread(found string) bool {
+	for _, m := range unreadPage.FindAllStringSubmatch(found, -1) {
+		if code, err := strconv.Atoi(m[1]); err == nil && code&0xff == sqlite3.SQLITE_IOERR {
+			return true
+		}
+	}
+	return false
+}
+
+var unreadPage = regexp.MustCompile(`unable to get the page\. error code=([0-9]+)`)
+
 // pragma calls each with what a check of SQLite finds. ctx may interrupt it.
 func (c *Conn) pragma(ctx context.Context, sql string, each func(string)) error {
 	rows, err := c.c.(driver.QueryerContext).QueryContext(ctx, sql, nil)
@@ -134,7 +149,10 @@ func (c *Conn) pragma(ctx context.Context, sql string, each func(string)) error 
 	}
 	row := make(Row, len(rows.Columns()))
 	for err = rows.Next(row); err == nil; err = rows.Next(row) {
-		if what := row.Text(0); what != "ok" {
+		if what := row.Text(0); unread(what) {
+			err = fault.New(fault.Unavailable, "a page of the database file could not be read: %s", what)
+			break
+		} else if what != "ok" {
 			each(what)
 		}
 	}

@@ -146,6 +146,12 @@ func (d *DB) Start(ctx context.Context) (err error) {
 	for _, c := range append(d.readers.all, d.helper, d.writer.Conn) {
 		c.damage = &d.damage
 	}
+	if IsDamage(CheckFirstPage(d.path)) { // after a power failure it may be half written
+		if _, err := checkpoint(d.helper, "PASSIVE"); err != nil {
+			return err
+		}
+		d.damage.note(CheckFirstPage(d.path))
+	}
 	if err := d.watch.begin(d.path, d.lock.file); err != nil {
 		return err
 	}
@@ -181,7 +187,7 @@ func (d *DB) Release() error {
 	if d.helper != nil {
 		errs = append(errs, d.helper.Close())
 	}
-	if d.writer.Conn != nil && (d.watch.header == nil || d.watch.checkHeader() == nil) {
+	if d.writer.Conn != nil && (d.watch.first == nil || d.watch.checkInside() == nil) {
 		errs = append(errs, d.writer.Close())
 	}
 	if d.lock != nil {
@@ -211,6 +217,9 @@ func OpenReadOnly(path string) (*Conn, string, error) {
 func openReader(path, vfs string) (*Conn, error) {
 	return openConn(path, vfs, "busy_timeout(5000)", "query_only(1)", readerCache)
 }
+
+// CheckFile returns an error if the files are no longer those that were opened or were overwritten.
+func (d *DB) CheckFile() error { return d.watch.checkInside() }
 
 // Closed reports whether Close was called.
 func (d *DB) Closed() bool { return d.writer.closed.Load() }

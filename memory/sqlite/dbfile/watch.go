@@ -16,11 +16,13 @@ import (
 // does not: it goes on with a file that has been deleted, moved or replaced, and what it writes is
 // gone with the process.
 type watch struct {
+	copying sync.Mutex // held during a checkpoint, which changes the first page
+
 	mu      sync.Mutex
 	files   []watched
 	file    *os.File // the database as it was opened
-	header  []byte   // of the database, after the last checkpoint
-	changed error    // the header is another one
+	first   []byte   // page of the database, after the last checkpoint
+	changed error    // the first page is another one
 }
 
 // What to do if a file is gone.
@@ -40,9 +42,6 @@ type watched struct {
 
 // logLimit is the size in bytes to which SQLite truncates a larger write-ahead log.
 const logLimit = 64 << 20
-
-// headerSize is the length of the header of a database. Only checkpoints change it.
-const headerSize = 100
 
 // begin notes the files of the database at path.
 func (w *watch) begin(path string, file *os.File) error {
@@ -117,26 +116,35 @@ func (w *watch) mayShrink(size int64) {
 	f.may = min(f.may, size)
 }
 
-// checkpointed notes the header of the database. It is called after each checkpoint, failed ones
-// too, by the goroutine that calls checkHeader.
+// checkpointed notes the first page of the database. It is called after each checkpoint, also a
+// failed one, by a caller that holds copying.
 func (w *watch) checkpointed() error {
-	b := make([]byte, headerSize)
-	if _, err := w.file.ReadAt(b, 0); err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the database file cannot be read")
+	b, err := readFirstPage(w.file)
+	if err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.header = b
+	w.first = b
 	return nil
 }
 
-// checkHeader is check with a look into the file: another database may have been copied over it.
-// It must not run during a checkpoint.
-func (w *watch) checkHeader() error {
-	b := make([]byte, headerSize)
-	_, err := w.file.ReadAt(b, 0)
+// checkInside is check with a look into the file: another database may have been copied over it,
+// or its first page overwritten. Nothing but checkpoints changes that page. During a checkpoint
+// checkInside is check.
+func (w *watch) checkInside() error {
+	if !w.copying.TryLock() {
+		return w.check()
+	}
+	defer w.copying.Unlock()
+	return w.checkFirst()
+}
+
+// checkFirst is checkInside for a caller that holds copying.
+func (w *watch) checkFirst() error {
+	b, err := readFirstPage(w.file)
 	w.mu.Lock()
-	if err == nil && !bytes.Equal(b, w.header) {
+	if err == nil && len(b) >= len(w.first) && !bytes.Equal(b, w.first) { // else it was truncated
 		err = fmt.Errorf("%s was written by another program: %s", w.file.Name(), doRestore)
 	}
 	w.changed = err

@@ -1,0 +1,94 @@
+package agents
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Away takes the changes of turns while the store is away; see package memory/away.
+type Away interface {
+	// Update applies a decision as memory.Ledger.UpdateEarly does, or as Update if kept is nil. If
+	// the store is away, it keeps the change, to store it later, and returns passed or calls kept
+	// with it. With hold nothing of the agent is stored before Release.
+	Update(ctx context.Context, project, id string, decide memory.Decision, hold bool, kept func(passed bool, err error)) (early, passed bool, err error)
+	// Release ends what an Update with hold has begun.
+	Release(project, id string)
+	// Ready fails with fault.Unavailable if changes of the agent are kept and cannot be stored now.
+	Ready(ctx context.Context, project, id string) error
+	// Away reports whether the store is known to be away.
+	Away() bool
+	// Head is Ledger.Head within two seconds. If the store is away, it returns what is known of the
+	// agent, or fault.Unavailable.
+	Head(ctx context.Context, project, id string) (h memory.Head, stored bool, err error)
+}
+
+// Passed reports whether the turn goes on without the store: what it has changed is stored later,
+// or never. It is final once Durable and Settle have returned.
+func (t *Turn) Passed() bool { return t.flight.passed.Load() }
+
+// HeadForTurn is Head for a call that asks for an answer. stored is false if the store is away and
+// the head is what this process knows.
+func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
+	if s.cfg.Away == nil {
+		h, err = s.cfg.Ledger.Head(ctx, project, id)
+		return h, true, err
+	}
+	return s.cfg.Away.Head(ctx, project, id)
+}
+
+// updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
+// hold it is update.
+func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Decision, f *flight, hold bool) (kept func() error, err error) {
+	if s.cfg.Away == nil {
+		if !hold {
+			return nil, s.update(ctx, k.project, k.id, decide)
+		}
+		return s.updateEarly(ctx, k.project, k.id, decide, f.stop)
+	}
+	w, done := &written{}, make(chan struct{})
+	wrote := func(passed bool, err error) {
+		switch {
+		case err != nil:
+		case passed:
+			f.held.Store(hold || f.held.Load())
+			f.passed.Store(true)
+		default:
+			s.wrote(k.project, k.id, w)
+		}
+	}
+	var outcome error
+	var late func(bool, error)
+	if hold {
+		late = func(passed bool, err error) {
+			outcome = err
+			wrote(passed, err)
+			close(done)
+			if err != nil {
+				f.stop(err)
+			}
+		}
+	}
+	early, passed, err := s.cfg.Away.Update(ctx, k.project, k.id, s.writing(w, decide), hold, late)
+	if err != nil {
+		return nil, err
+	}
+	if !early {
+		wrote(passed, nil)
+		return nil, nil
+	}
+	return func() error {
+		<-done
+		return outcome
+	}, nil
+}
+
+// StoreKept applies a decision that Away makes of what it has kept.
+func (s *Service) StoreKept(ctx context.Context, project, id string, decide memory.Decision) error {
+	var w written
+	err := s.cfg.Ledger.Update(ctx, project, id, s.writing(&w, decide))
+	if err == nil {
+		s.wrote(project, id, &w)
+	}
+	return err
+}
