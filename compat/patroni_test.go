@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -41,16 +40,7 @@ func newPatroni(t *testing.T) *patroni {
 	if initdb, err = filepath.EvalSymlinks(initdb); err != nil {
 		t.Fatal(err)
 	}
-	p := &patroni{t: t, dir: dir, bin: filepath.Dir(initdb)}
-	if os.Geteuid() == 0 {
-		u, err := user.Lookup("postgres")
-		if err != nil {
-			t.Fatal(err)
-		}
-		uid, _ := strconv.Atoi(u.Uid)
-		gid, _ := strconv.Atoi(u.Gid)
-		p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	}
+	p := &patroni{t: t, dir: dir, bin: filepath.Dir(initdb), as: postgresUser(t)}
 	client, peer := freePort(t), freePort(t)
 	clientURL, peerURL := fmt.Sprintf("http://127.0.0.1:%d", client), fmt.Sprintf("http://127.0.0.1:%d", peer)
 	for n := range 2 {

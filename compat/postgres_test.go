@@ -21,7 +21,7 @@ type pgServer struct {
 	t    testing.TB
 	dir  string
 	port int
-	as   *syscall.Credential // the user that runs it, not root
+	as   *syscall.Credential // see postgresUser
 }
 
 // standby is what a standby calls itself.
@@ -60,26 +60,35 @@ func emptyPostgres(t testing.TB) *pgServer {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &pgServer{t: t, dir: dir, port: freePort(t)}
-	if os.Geteuid() == 0 { // the server refuses to run as root
-		u, err := user.Lookup("postgres")
-		if err != nil {
-			u, err = user.Lookup("nobody")
-		}
-		if err != nil {
+	if s.as = postgresUser(t); s.as != nil {
+		if err := os.Chown(dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
 			t.Fatal(err)
 		}
-		uid, _ := strconv.Atoi(u.Uid)
-		gid, _ := strconv.Atoi(u.Gid)
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
-		s.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
 	t.Cleanup(func() {
 		s.thaw()
 		_ = s.command("pg_ctl", "-D", s.data(), "-m", "immediate", "-w", "stop").Run()
 	})
 	return s
+}
+
+// postgresUser returns the user that runs PostgreSQL for a test of root, which it refuses to run
+// as; nil: the user of the test.
+func postgresUser(t testing.TB) *syscall.Credential {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		u, err = user.Lookup("nobody")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
 // needs skips the test if a program is not installed; in CI it fails.

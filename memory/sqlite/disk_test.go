@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ const (
 	shortFull            // there is room for the beginning of a write
 	failSync             // what was not on disk stays in memory, until the file is read anew
 	dropSync             // as on Linux: the next sync succeeds, but what this one has lost stays lost
+	slowSync             // others have their turns before it ends, and the machine may stop meanwhile
 	failRead
 	failResize // a file cannot be truncated or extended
 	faults
@@ -332,8 +334,17 @@ func diskSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	h := handleOf(file)
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
-	switch h.d.call(failSync, dropSync) {
+	switch h.d.call(failSync, dropSync, slowSync) {
 	case noFault:
+	case slowSync:
+		h.d.mu.Unlock()
+		for range 200 {
+			runtime.Gosched()
+		}
+		h.d.mu.Lock()
+		if h.d.call() != noFault { // it counts as a call, at which the machine may stop
+			return sqlite3.SQLITE_IOERR_FSYNC
+		}
 	case dropSync:
 		h.d.settle(h.f)
 		return sqlite3.SQLITE_IOERR_FSYNC
