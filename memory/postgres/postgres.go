@@ -182,7 +182,7 @@ func (s *Store) lost() {
 
 // Ping writes something and reads it back. It also makes a file grow, as a turn may have to.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.db.Wrong(); err != nil {
+	if err := s.db.Check(ctx); err != nil {
 		return err
 	}
 	if err := s.db.Space(ctx); err != nil {

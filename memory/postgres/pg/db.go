@@ -46,8 +46,9 @@ type DB struct {
 	writes    pulse // those that write
 	state     atomic.Pointer[state]
 	suspected chan struct{}
-	grew      atomic.Int64 // when a table was last seen to grow, Unix ns; see Space
-	lastReset atomic.Int64 // Unix ns
+	looked    atomic.Pointer[chan struct{}] // closed at the end of the next look
+	grew      atomic.Int64                  // when a table was last seen to grow, Unix ns; see Space
+	lastReset atomic.Int64                  // Unix ns
 }
 
 // Options sets how a database is used.
@@ -67,6 +68,8 @@ type Options struct {
 func Open(ctx context.Context, c *pgxpool.Config, o Options) (*DB, error) {
 	d := &DB{Timeout: o.Timeout, report: o.Report, readOnly: o.ReadOnly, onLoss: o.OnLoss, hosts: newHosts(c.ConnConfig), suspected: make(chan struct{}, 1)}
 	d.state.Store(&state{changed: make(chan struct{})})
+	next := make(chan struct{})
+	d.looked.Store(&next)
 	d.proofs.Ask = d.prove
 	named := strings.Contains(c.ConnConfig.ConnString(), "default_query_exec_mode")
 	c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {

@@ -29,6 +29,8 @@ const (
 	// lookEvery is the pause between two looks while something is wrong, and between two checks for
 	// silence.
 	lookEvery = 500 * time.Millisecond
+	// lookGap is the shortest pause between two looks, and checkTime how long a call waits for one.
+	lookGap, checkTime = 100 * time.Millisecond, 250 * time.Millisecond
 	// lookTime bounds a look. Once a host takes writes, others have grace to answer.
 	lookTime, grace = 2 * time.Second, 300 * time.Millisecond
 	// compareEvery is the pause between looks while all is well and there are several hosts: after
@@ -91,10 +93,10 @@ func (p *pulse) silent() time.Duration {
 
 // ready waits until calls, or writes, can go on. It returns the reason if that takes too long.
 func (d *DB) ready(ctx context.Context, writes bool) error {
-	s := d.state.Load()
-	if s.err(writes) == nil {
+	if err := d.check(ctx, writes); err == nil {
 		return nil
 	}
+	s := d.state.Load()
 	late := time.NewTimer(parked - time.Since(s.since))
 	defer late.Stop()
 	for {
@@ -111,12 +113,30 @@ func (d *DB) ready(ctx context.Context, writes bool) error {
 	}
 }
 
-// Wrong returns why the database cannot be written to, as far as is known without asking it.
-func (d *DB) Wrong() error {
+// check returns why calls, or writes, cannot go on. If they could not, it has the watch look again,
+// so that a database that is back is found at once, and does not wait for long.
+func (d *DB) check(ctx context.Context, writes bool) error {
+	if d.state.Load().err(writes) == nil {
+		return nil
+	}
+	looked := *d.looked.Load()
+	d.suspect()
+	late := time.NewTimer(checkTime)
+	defer late.Stop()
+	select {
+	case <-looked:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return d.state.Load().err(writes)
+}
+
+// Check returns why the database cannot be written to.
+func (d *DB) Check(ctx context.Context) error {
 	if d.closed.Load() {
 		return ErrClosed()
 	}
-	return d.state.Load().err(true)
+	return d.check(ctx, true)
 }
 
 // suspect makes the watch look soon.
@@ -151,11 +171,19 @@ func (d *DB) Watch(ctx context.Context) {
 				continue
 			}
 		}
-		if time.Since(looked) < pause && !(asked && d.state.Load().well() && time.Since(looked) > lookEvery/2) {
+		if asked {
+			pause = lookGap
+		}
+		if since := time.Since(looked); since < pause {
+			if asked {
+				time.AfterFunc(lookGap-since, d.suspect)
+			}
 			continue
 		}
 		d.look(ctx, silent)
 		looked, asked = time.Now(), false
+		next := make(chan struct{})
+		close(*d.looked.Swap(&next))
 	}
 }
 
