@@ -98,7 +98,7 @@ func needs(t testing.TB, program string) {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}
-		t.Skip(err)
+		t.Skipf("%s is not installed: %v", program, err)
 	}
 }
 

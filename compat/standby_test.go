@@ -100,7 +100,7 @@ func TestStandbyAway(t *testing.T) {
 		return err == nil && status == 200
 	})
 	refused("after a restart")
-	// So does whoever ends the waiting by hand. The call that waits is told that it ended alone.
+	// So does canceling the wait by hand. The call that was waiting must fail.
 	waits := func() bool {
 		return primary.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query NOT LIKE '%counter%'") != "0"
 	}

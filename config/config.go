@@ -89,7 +89,8 @@ type Config struct {
 	Tracing Tracing
 }
 
-// Values of Config.OnStoreFailure: what becomes of calls for an answer while the store is away.
+// The values of Config.OnStoreFailure: refuse calls for an answer while the store is away, or pass
+// them on.
 const (
 	RefuseTurns = "refuse" // they get 503
 	PassTurns   = "pass"   // they go on, and are stored later

@@ -72,7 +72,7 @@ type Config struct {
 	CallSummary func(ctx context.Context, project, id string) (text string, createdMS int64, err error)
 	// Durable begins a call that may acknowledge what it only reads; prove then tells whether that
 	// is as safe as what was written. nil: it always is.
-	Durable func(ctx context.Context) (prove func(wrote bool) error)
+	Durable func(ctx context.Context) (prove func() error)
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
 	MetricsPage http.Handler     // serves /metrics

@@ -12,7 +12,7 @@ import (
 type durableKey struct{}
 
 // withDurable makes calls that write ask the store, if durable is not nil.
-func withDurable(durable func(ctx context.Context) (prove func(wrote bool) error)) func(http.Handler) http.Handler {
+func withDurable(durable func(ctx context.Context) (prove func() error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if durable == nil {
 			return next
@@ -27,13 +27,18 @@ func withDurable(durable func(ctx context.Context) (prove func(wrote bool) error
 // finds what the first call has stored. That is acknowledged once it is as safe as the answer says.
 func acknowledges(f handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		durable, _ := r.Context().Value(durableKey{}).(func(context.Context) func(wrote bool) error)
+		durable, _ := r.Context().Value(durableKey{}).(func(context.Context) func() error)
 		if durable == nil {
 			return f(w, r)
 		}
 		ctx, committed := memory.WithCommits(r.Context())
 		prove := durable(ctx)
-		p := &provenWriter{ResponseWriter: w, prove: func() error { return prove(committed()) }}
+		p := &provenWriter{ResponseWriter: w, prove: func() error {
+			if committed() {
+				return nil
+			}
+			return prove()
+		}}
 		if err := f(p, r.WithContext(ctx)); p.err == nil {
 			return err
 		}

@@ -74,9 +74,9 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 }
 
 // durable returns how a store proves that what was read from it is safe; nil if it always is.
-func durable(s store) func(ctx context.Context) (prove func(wrote bool) error) {
+func durable(s store) func(ctx context.Context) (prove func() error) {
 	if s, ok := s.(interface {
-		Durable(ctx context.Context) (prove func(wrote bool) error)
+		Durable(ctx context.Context) (prove func() error)
 	}); ok {
 		return s.Durable
 	}

@@ -264,7 +264,7 @@ func TestInPlace(t *testing.T) {
 					}
 					h.counted(map[string]int{away.Passed: 2, away.Kept: 2})
 					if kill {
-						time.Sleep(time.Minute) // the store gives up what hangs
+						time.Sleep(time.Minute) // in fake time; the store gives up what hangs
 						h.open()
 					}
 					h.back()
@@ -367,11 +367,11 @@ func TestHeld(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- h.Run(ctx) }()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // in fake time: a held turn is not stored meanwhile
 		h.is()
 		h.end("re: one", 1001, seq)
 		h.Release(project, id)
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * time.Second) // in fake time: the store is asked each second
 		h.is("1 0 one @1000", "2 0 re: one @1001")
 		stop()
 		<-done

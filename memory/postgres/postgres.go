@@ -165,9 +165,9 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 
 // Durable begins a call that may acknowledge what it only reads. The function that it returns then
 // proves that this is safe; see pg.DB.Durable.
-func (s *Store) Durable(ctx context.Context) (prove func(wrote bool) error) {
+func (s *Store) Durable(ctx context.Context) (prove func() error) {
 	since := s.db.Losses()
-	return func(wrote bool) error { return s.db.Durable(ctx, since, wrote) }
+	return func() error { return s.db.Durable(ctx, since) }
 }
 
 // lost makes the endpoints be read again: another server may answer from now on, which counts its

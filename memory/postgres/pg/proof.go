@@ -26,17 +26,14 @@ func (d *DB) hasWritten(ctx context.Context, tx pgx.Tx, wrote *bool) error {
 func (d *DB) Losses() int64 { return d.losses.Load() }
 
 // Durable returns once everything that this server has read since is as safe as what it has
-// acknowledged; since is what Losses returned before that. wrote says that the call has committed
-// something itself. Otherwise Durable costs a commit, and nothing where commits wait for no
-// standby.
-func (d *DB) Durable(ctx context.Context, since int64, wrote bool) error {
+// acknowledged; since is what Losses returned before that. It costs a commit, and nothing where
+// commits wait for no standby.
+func (d *DB) Durable(ctx context.Context, since int64) error {
 	if !d.standbys.Load() {
 		return nil
 	}
-	if !wrote {
-		if _, err := d.proofs.Do(ctx, d.Timeout, struct{}{}); err != nil {
-			return err
-		}
+	if _, err := d.proofs.Do(ctx, d.Timeout, struct{}{}); err != nil {
+		return err
 	}
 	if d.losses.Load() != since {
 		return fault.New(fault.Unavailable, "the connection to the database was lost meanwhile; repeat the call, which tells whether it has succeeded")

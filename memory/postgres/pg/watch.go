@@ -334,7 +334,7 @@ func (d *DB) lookAt(ctx context.Context, h host) sight {
 	return s
 }
 
-// hasStandbys says whether commits wait for synchronous standbys.
+// hasStandbys is an SQL expression. It is true if commits wait for a synchronous standby.
 const hasStandbys = "coalesce(current_setting('synchronous_standby_names', true), '') <> ''"
 
 // learnStandbys reads whether commits wait for synchronous standbys, which may change at any time.
