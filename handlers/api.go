@@ -176,6 +176,9 @@ func New(c Config) *chi.Mux {
 	hub := tail.New(tail.Config{
 		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
+	proxy := &proxyAPI{
+		bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, expect: c.Expect, allowed: c.PassThrough, now: c.Now,
+	}
 	a := &api{
 		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
@@ -193,16 +196,14 @@ func New(c Config) *chi.Mux {
 		patterns:      patternAPI{bodies: b, patterns: c.Patterns, now: c.Now},
 		knowledge:     knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},
 		conversations: conversationAPI{bodies: b, memory: c.Memory, conversations: c.Conversations},
-		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},
 		tails:         tailAPI{hub: hub},
 		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
 		notices: &noticeAPI{
 			bodies: b, archive: archive.Service{Memory: c.Memory}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
 			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
 		},
-		proxy: &proxyAPI{
-			bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, expect: c.Expect, allowed: c.PassThrough, now: c.Now,
-		},
+		proxy:    proxy,
+		evidence: evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence, byKey: proxy.agentByKey},
 		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
 		overview: overviewAPI{memory: c.Memory, webhooks: c.Webhooks, now: c.Now},

@@ -6,15 +6,18 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
@@ -26,6 +29,7 @@ type evidenceAPI struct {
 	memory    *agents.Service
 	platforms *platform.Set
 	events    *prometheus.CounterVec // by platform and result
+	byKey     func(r *http.Request, key platform.Key) (string, error)
 }
 
 // evidenceAnswer names the answers that an event was about.
@@ -85,7 +89,7 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	// Platforms test the URL with events that are about no call.
-	if len(event.Evidence) == 0 && (!event.Ends || id == "") {
+	if len(event.Evidence) == 0 && event.List == nil && (!event.Ends || id == "") {
 		return encode(w, http.StatusOK, evidenceAnswer{AgentID: id, Recorded: []recordedEvidence{}})
 	}
 	infoOf(r).agent = id
@@ -120,7 +124,8 @@ func (a evidenceAPI) readEvent(w http.ResponseWriter, r *http.Request) ([]byte, 
 }
 
 // agentOfEvent returns the agent of an event by its keys, also one that has ended: some platforms
-// report after the call. It returns "" for an event without evidence whose call is unknown.
+// report after the call. An event with messages of a call that is not known yet creates its agent,
+// as a request does. It returns "" for another event without evidence whose call is unknown.
 func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, event platform.Event) (string, error) {
 	keys := a.platforms.EventKeys(projectOf(r), name, r.Header.Get, body, event)
 	var tried []string
@@ -135,6 +140,8 @@ func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, eve
 		tried = append(tried, k.Text)
 	}
 	switch {
+	case event.List != nil && !event.Ends && len(keys) > 0: // what was said before the first request
+		return a.byKey(r, keys[0])
 	case len(event.Evidence) == 0:
 		return "", nil
 	case len(tried) == 0:
@@ -153,7 +160,13 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	if event.Ends { // the transcript has the answer in flight too, so that must be stored first
 		a.memory.Cut(r.Context(), projectOf(r), id, agents.ErrLeave)
 	}
-	list, err := evidence.Service{Memory: a.memory}.Record(r.Context(), projectOf(r), id, reports)
+	records := evidence.Service{Memory: a.memory}
+	list, err := records.Record(r.Context(), projectOf(r), id, reports)
+	if err == nil && event.List != nil {
+		if err = a.account(r, id, event); err == nil && len(list) < len(reports) { // about what was stored now
+			list, err = records.Record(r.Context(), projectOf(r), id, reports)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -183,12 +196,33 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	return encode(w, http.StatusOK, out)
 }
 
+// account stores what a platform's own history adds to the memory.
+func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) error {
+	rows := slices.DeleteFunc(slices.Clone(event.List), func(m platform.Listed) bool {
+		return m.Role == "assistant" && m.Content != nil && a.memory.Saying(projectOf(r), id, *m.Content)
+	})
+	body, err := platform.Request(rows)
+	if err != nil {
+		return err
+	}
+	why := echo.Noted
+	if event.Ends {
+		why = echo.Final
+	}
+	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Redactor}, body, why)
+	if err != nil {
+		return err
+	}
+	return a.memory.Account(r.Context(), projectOf(r), id, plan.Depth(), plan.Decide)
+}
+
 // reportsOf converts evidence for the domain.
 func reportsOf(list []platform.Evidence) ([]evidence.Report, error) {
 	out := make([]evidence.Report, 0, len(list))
 	for _, e := range list {
 		r := evidence.Report{
 			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
+			Item: e.Item, Said: e.Said, MadeMS: e.MadeMS, WholeMS: e.WholeMS, Rough: e.Rough, Confidence: e.Confidence,
 			Playing: e.Playing, Account: e.Account, Echo: e.Echo, Over: e.Over, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
 		}
 		var err error

@@ -2,6 +2,7 @@ package llmadapter
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
@@ -62,6 +63,24 @@ func (m *Incoming) MoreMembers() string {
 		return ""
 	}
 	return string(out)
+}
+
+// AnswerID returns the ID of the answer that an assistant message is, if the client has kept it:
+// Heardlog's packages put it into extra_content.livekit.heardlog, which LiveKit's own plugin sends
+// back. It returns "" for none.
+func (m *Incoming) AnswerID() string {
+	if !m.more || m.Role != "assistant" || !bytes.Contains(m.Raw, []byte("\"heardlog\"")) {
+		return ""
+	}
+	var in struct {
+		Extra struct {
+			LiveKit struct {
+				Heardlog string `json:"heardlog"`
+			} `json:"livekit"`
+		} `json:"extra_content"`
+	}
+	_ = json.Unmarshal(m.Raw, &in) // other forms of these members name nothing
+	return in.Extra.LiveKit.Heardlog
 }
 
 // IsSystem reports whether the message instructs the model instead of being part of the

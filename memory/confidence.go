@@ -11,6 +11,11 @@ func (e *Evidence) confidence(m *Message, text string) int64 {
 	switch e.Method {
 	case VendorText:
 		p = 98
+		if e.Confidence > 0 && text != m.Original() {
+			p = e.Confidence
+		} else if e.Cut && text == m.Original() {
+			p = 50 // it was cut, and where is not known
+		}
 	case WordTimes:
 		p = 95
 	case AudioMS, RateEstimate:
@@ -41,6 +46,8 @@ func (e *Evidence) estimated(m *Message, text string) int64 {
 	n := utf8.RuneCountInString(text) / charsPerWord
 	p := int64(30)
 	switch {
+	case e.Measured && text != m.Original():
+		p = max(50, 90-2*int64(n))
 	case text == m.Original():
 		p = 85
 	case n <= 4:

@@ -18,9 +18,14 @@ type Evidence struct {
 	// State, if not Final, is Unplayed or Replaced: nothing was heard. Heard and Full are ignored
 	// then.
 	State State
-	// Confidence is how sure the comparison of an echo with the answer is, in percent; 0 is
-	// unknown. Message.Confidence follows from it.
+	// Cut is set if the caller interrupted the answer although Heard may be all of it: where is not
+	// known.
+	Cut bool
+	// Confidence is how sure the comparison of an echo with the answer is, or the platform of its
+	// own text, in percent; 0 is unknown. Message.Confidence follows from it.
 	Confidence int64
+	// Measured is set if a playing time was turned into words by the measured rate of the voice.
+	Measured bool
 	// AtMS is when the caller cut the answer, Unix ms; 0 is unknown.
 	AtMS int64
 	By   string // Message.InterruptBy; "" is unknown, and start_of_speech is assumed
@@ -124,7 +129,7 @@ func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, e
 			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
 		}
 	}
-	cut := text != whole || e.Method == DisconnectOnly || m.CutGenerated || m.Paused() && !e.Full
+	cut := text != whole || e.Cut || e.Method == DisconnectOnly || m.CutGenerated || m.Paused() && !e.Full
 	sent := m.SentText() // before anything changes
 	changed = cut && m.NoteCut(e, now)
 	if e.Audio != nil && m.keepAudio(e.Audio) {

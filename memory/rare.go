@@ -37,6 +37,14 @@ func (m *Message) Playback() *Playback {
 	return m.Rare.Playback
 }
 
+// Reported returns Rare.Reported, or "".
+func (m *Message) Reported() string {
+	if m.Rare == nil {
+		return ""
+	}
+	return m.Rare.Reported
+}
+
 // Earlier returns Rare.Earlier, or nil.
 func (m *Message) Earlier() []Past {
 	if m.Rare == nil || m.Rare.Earlier == nil {

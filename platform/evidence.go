@@ -26,15 +26,27 @@ type Evidence struct {
 	ItemID    string
 	Generated string
 	Turn      *int64 // as the platform counts, from 0 or 1
+	// Item is the platform's own ID of it, which its other events have too.
+	Item string
+	// Said means that the platform had it said by itself: it is no answer of Heardlog's.
+	Said bool
+	// MadeMS is when the platform had the answer ready to be spoken, Unix ms. It had asked for it
+	// before, and asks for the next one later.
+	MadeMS int64
 	// Ordinal means that Turn may count from another number than Heardlog's.
 	Ordinal bool
 
 	Heard   *string // the heard text or, with Playing, the text known to have been played so far
 	HeardMS *int64  // how much audio was played, ms
-	Words   []Word  // times within the audio, or within the stretch of audio that began at StartMS
-	Full    bool    // heard to its end
-	Cut     bool    // the caller cut it
-	Playing bool    // it is being played: what is told may still grow
+	WholeMS int64   // how long the audio of the whole answer is, ms
+	// Rough means that Heard and Generated only identify the answer, if HeardMS is there.
+	Rough bool
+	Words []Word // times within the audio, or within the stretch of audio that began at StartMS
+	// Confidence is how good the platform's own text is known to be, in percent; 0 is not known.
+	Confidence int64
+	Full       bool // heard to its end
+	Cut        bool // the caller cut it
+	Playing    bool // it is being played: what is told may still grow
 	// With Playing: Heard is from the platform's account of the conversation, not from its speech
 	// events.
 	Account bool
@@ -58,6 +70,9 @@ type Event struct {
 	Keys     []Key  // that the body brings to find the call by, best first
 	Evidence []Evidence
 	Ends     bool // the call is over
+	// List is the platform's own history: all of it if Ends, else its newest messages; nil if the
+	// event has none.
+	List []Listed
 }
 
 // source is how one platform's events are read.
@@ -66,6 +81,8 @@ type source struct {
 	// Paths of the event's type, the first that exists; "" = the platform has one type.
 	kind   string
 	events map[string]rule
+	// list reads the platform's own history from an event; nil if none has it.
+	list func(root gjson.Result) []Listed
 }
 
 // noRows as a rule's rows means that the event says nothing about what was heard.
@@ -126,10 +143,13 @@ func Read(name string, body []byte) (Event, error) {
 		return out, nil // an event that says nothing about what was heard
 	}
 	out.Evidence = r.read(root)
+	if s.list != nil {
+		out.List = s.list(root)
+	}
 	if out.Ends = r.ends != nil && r.ends(root); out.Ends {
 		atTheEnd(out.Evidence)
 	}
-	if r.rows != noRows || out.Ends {
+	if r.rows != noRows || out.Ends || out.List != nil {
 		out.Type = kind.String()
 	}
 	return out, nil

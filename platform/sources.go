@@ -28,7 +28,6 @@ func sources() []source {
 		role: "role", is: []string{"bot", "assistant"}, heard: "message|content", more: echoed, ends: always,
 	}
 	pipecatEnd := rule{rows: "data.messages|messages", role: "role", is: []string{"assistant"}, heard: "content", more: echoed, ends: always}
-	livekitClose := rule{rows: "chat_history.items|history.items", heard: "content|text_content", cut: "interrupted", more: livekitItem, ends: always}
 	return []source{
 		{name: "agora", kind: "eventType", events: map[string]rule{
 			"102": over,
@@ -44,11 +43,12 @@ func sources() []source {
 			},
 			"post_call_audio": over, "call_initiation_failure": over,
 		}},
-		{name: "livekit", kind: "type|event", events: map[string]rule{
-			"close": livekitClose, "room_finished": over,
+		{name: "livekit", kind: "type|event", list: livekitList, events: map[string]rule{
+			"close": over, "room_finished": over,
 			"conversation_item_added": {
-				heard: "item.content|item.text_content", cut: "item.interrupted", at: "item.metrics.stopped_speaking_at|item.metrics.stoppedSpeakingAt", more: livekitItem,
+				cut: "item.interrupted", at: "item.metrics.stopped_speaking_at|item.metrics.stoppedSpeakingAt", more: livekitItem,
 			},
+			"playback_finished": {more: livekitPlayed},
 		}},
 		{name: "openai-realtime", kind: "type", events: map[string]rule{"conversation.item.truncate": truncate, "conversation.item.truncated": truncate}},
 		{name: "pipecat", kind: "type", events: map[string]rule{
@@ -150,43 +150,6 @@ func causedBy(s string) string {
 func truncated(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	e.Cut = true
 	return e.HeardMS != nil
-}
-
-// livekitItem reads a chat item as it was committed: its text is what was heard. Its own ID is that
-// of the worker's list, which Heardlog never sees; the upstream's IDs are known.
-func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	item := row
-	if row.Get("item").IsObject() {
-		item = row.Get("item")
-	}
-	if item.Get("role").String() != "assistant" {
-		return false
-	}
-	if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds"); ids.IsArray() && len(ids.Array()) > 0 {
-		list := ids.Array()
-		e.ItemID = list[len(list)-1].String()
-	}
-	if list := item.Get("content"); list.IsArray() {
-		var parts []string
-		for _, p := range list.Array() {
-			if p.Type == gjson.String {
-				parts = append(parts, p.Str)
-			} else if s := text(first(p, "transcript|text")); s != "" {
-				parts = append(parts, s)
-			}
-		}
-		s := strings.Join(parts, "\n")
-		e.Heard = &s
-	}
-	if e.Heard == nil {
-		return false
-	}
-	if !e.Cut {
-		e.AtMS = 0
-		e.Full, e.Generated, e.Heard = true, *e.Heard, nil
-		return e.Generated != ""
-	}
-	return true
 }
 
 // botOutput reads RTVI's account of one stretch of text: spoken to its end, or up to

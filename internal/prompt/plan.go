@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -66,6 +67,7 @@ type Plan struct {
 	projection view.Projection // of ProjectionHeader, or ""
 	policy     *window.Policy  // of the request's body, or nil
 	after      int64           // Call.After
+	account    echo.Account    // of NewAccount
 
 	// Set by Decide.
 	mode  string
@@ -96,10 +98,25 @@ func NewPlan(rules Rules, h http.Header, c *Call) (*Plan, error) {
 	return p, err
 }
 
+// NewAccount plans what a platform's own history adds to the memory, outside a call. body is that
+// history as a chat request has it.
+func NewAccount(rules Rules, body []byte, kind echo.Account) (*Plan, error) {
+	req, err := llmadapter.ParseRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{rules: rules, req: req, header: ModeReconcile, account: kind}
+	p.removeThoughts()
+	return p, nil
+}
+
+// Depth returns how many messages of the ledger the plan needs. The ledger has more messages than
+// the list, such as replaced answers and tool results.
+func (p *Plan) Depth() int { return 2*len(p.req.Messages) + 16 }
+
 // Begin returns the request that begins the plan's turn.
 func (p *Plan) Begin() agents.TurnRequest {
-	// The ledger has more messages than the list, such as replaced answers and tool results.
-	return agents.TurnRequest{Plan: p.Decide, Projection: p.projection, Depth: 2*len(p.req.Messages) + 16, Policy: p.policy, User: p.user}
+	return agents.TurnRequest{Plan: p.Decide, Projection: p.projection, Depth: p.Depth(), Policy: p.policy, User: p.user}
 }
 
 // Ghost reports, after Decide, whether the call asks again for an answer that was asked for before.
@@ -246,7 +263,7 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 			continue // platforms do not have it
 		}
 		k := echo.Known{
-			Role: string(m.Role), Text: m.Content, Original: m.Original(),
+			Role: string(m.Role), Text: m.Content, Original: m.Original(), ID: m.UpstreamID,
 			Provisional: m.Role == memory.Assistant && m.State == memory.Final && m.Method.Rank() < memory.EchoDiff.Rank(),
 			Aside:       command || m.Role == memory.Assistant && !sentByProxy(m),
 			Unheard:     m.State == memory.Unplayed || m.State == memory.Replaced,
@@ -264,7 +281,7 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = echo.Reconcile(incoming(p.req.Messages, p.rules.Redactor(head.Agent), known), known)
+	p.rec = p.account.Reconcile(incoming(p.req.Messages, p.rules.Redactor(head.Agent), known), known)
 	out := agents.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
@@ -279,7 +296,9 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		e := memory.Evidence{Seq: p.known[f.Known], Method: memory.Method(f.Method), Confidence: int64(f.Confidence), Later: true}
 		switch f.Outcome {
 		case echo.Full:
-			e.Full = true
+			if e.Full = !p.saysCut(f.Known); !e.Full {
+				e.Heard, e.Cut, e.Confidence = recentText(recent, e.Seq), true, unsureCut
+			}
 		case echo.Interrupted:
 			e.Heard = f.Heard
 		case echo.Unplayed:
@@ -304,6 +323,9 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 	for _, j := range p.rec.Gone {
 		out.Supersede = append(out.Supersede, p.known[j])
 	}
+	if p.account != echo.Asked {
+		return out, nil
+	}
 	asked, ghosts := p.askedBefore(recent)
 	out.Supersede = append(out.Supersede, ghosts...)
 	out.Resent, out.Overtakes = true, hasUser(out.Append)
@@ -312,6 +334,27 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 	voiced := last >= 0 && (p.rec.Pair[last] < 0 || known[p.rec.Pair[last]].Aside)
 	out.Unsolicited = p.unsolicited(out.Append, voiced)
 	return out, nil
+}
+
+// unsureCut is the confidence in the text of an answer that was cut where the list does not say.
+const unsureCut = 50
+
+// saysCut reports whether the list's copy of a known answer says that it was interrupted.
+func (p *Plan) saysCut(known int) bool {
+	i := slices.Index(p.rec.Pair, known)
+	if i < 0 || p.req.Messages[i].Metadata == nil {
+		return false
+	}
+	var in struct {
+		Interrupted any `json:"interrupted"`
+	}
+	_ = json.Unmarshal(p.req.Messages[i].Metadata, &in) // checked where messages are stored
+	return in.Interrupted == true
+}
+
+// recentText returns all that was generated of an answer.
+func recentText(recent []memory.Message, seq int64) string {
+	return recent[latest(recent, func(m *memory.Message) bool { return m.Seq == seq })].Original()
 }
 
 // sentByProxy reports whether an assistant message is the model's and went to the platform as the
@@ -404,7 +447,7 @@ func incoming(in []llmadapter.Incoming, by *redact.Redactor, known []echo.Known)
 	out := make([]echo.Message, len(in))
 	for i := range in {
 		m := &in[i]
-		out[i] = echo.Message{Role: m.Role, CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
+		out[i] = echo.Message{Role: m.Role, ID: m.AnswerID(), CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
 		switch {
 		case m.IsSystem():
 		case m.Role == "assistant": // a cut answer may end within a number that the ledger has replaced

@@ -189,7 +189,16 @@ type planner struct {
 	greeting  bool
 }
 
+// run plans a turn: what apply does, and a place for the answer.
 func (p *planner) run(plan Plan, answering bool) error {
+	if err := p.apply(plan, answering); err != nil {
+		return err
+	}
+	return p.reserve(plan)
+}
+
+// apply adds to the Change what a plan brings.
+func (p *planner) apply(plan Plan, answering bool) error {
 	for _, e := range plan.Evidence {
 		if err := p.replace(e.Seq, func(m memory.Message) (memory.Message, bool, error) { return m.WithEvidence(e, p.now) }); err != nil {
 			return err
@@ -238,7 +247,7 @@ func (p *planner) run(plan Plan, answering bool) error {
 		}
 		p.change.Append = append(p.change.Append, m)
 	}
-	return p.reserve(plan)
+	return nil
 }
 
 // placeBefore places a message before a stored answer, in its turn. It reports false if there is no

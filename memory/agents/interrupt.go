@@ -60,7 +60,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if _, recent, err = s.cfg.Ledger.Recent(ctx, project, id, rateLook, false); err != nil {
 			return out, err
 		}
-		rate = speakingRate(recent)
+		rate = SpeakingRate(recent)
 	}
 	err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		h, out.Answer = view.Head(), nil
@@ -154,9 +154,9 @@ func spokenFrom(m *memory.Message) int64 {
 // rateLook is how many messages are searched for the speaking rate of an agent's voice.
 const rateLook = 64
 
-// speakingRate returns the rate at which the agent's answers are spoken, as far as reports tell:
-// the median of the answers whose times are known, or 0.
-func speakingRate(msgs []memory.Message) float64 {
+// SpeakingRate returns the rate at which the agent's answers are spoken, as far as reports tell, in
+// syllables per second: the median of the answers whose times are known, or 0.
+func SpeakingRate(msgs []memory.Message) float64 {
 	var voice heard.Voice
 	var rates []float64
 	for i := range msgs {
@@ -172,6 +172,8 @@ func speakingRate(msgs []memory.Message) float64 {
 			for _, s := range list {
 				if n := len(s.Ends); n > 0 {
 					rates = append(rates, voice.Measure(s.Text, s.Ends[n-1]))
+				} else if !m.Interrupted && s.PlayedMS > 0 {
+					rates = append(rates, voice.Measure(m.Content, s.PlayedMS))
 				}
 			}
 		}

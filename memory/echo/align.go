@@ -222,6 +222,13 @@ func (x *aligner) sameAnswer(i, j int) int {
 	said := 0
 	for _, at := range x.b[j].rest {
 		if k := &x.known[at]; k.Role == "assistant" && k.Original != "" {
+			if id := x.in[first].ID; id != "" && k.ID != "" {
+				if id == k.ID {
+					return sameReply
+				}
+				said = -otherReply
+				continue
+			}
 			if strings.HasPrefix(k.Original, x.in[first].Text) {
 				return sameReply
 			}

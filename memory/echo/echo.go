@@ -9,6 +9,7 @@ import (
 type Message struct {
 	Role      string // user, assistant, tool, function, system or developer
 	Text      string
+	ID        string   // of the answer of ours that it is, if the client has kept it
 	CallID    string   // of the call whose result the message is
 	CallIDs   []string // of the calls that an assistant message makes
 	ToolCalls []byte   // the JSON array of these calls; nil for none
@@ -23,6 +24,7 @@ type Known struct {
 	Role     string // user, assistant or tool
 	Text     string // what was heard, as far as is known
 	Original string // what was generated; Text if there is nothing else
+	ID       string // of an answer; "" for none
 	CallIDs  []string
 	// ToolCalls is the JSON array of an assistant message's calls. Calls whose IDs a client has
 	// replaced are recognized by it.
@@ -147,15 +149,29 @@ type aligner struct {
 	called map[string]string // our IDs of calls, by the IDs that a client gave them
 	calls  map[int][]string  // see callsOf
 	spans  []span            // newest first
+	why    Account
 	result Result
 }
 
+// Account is why a list came. It decides what the end of the list means.
+type Account int
+
+// The kinds of lists.
+const (
+	Asked Account = iota // with a call for an answer to its last words
+	Noted                // it only tells what was said so far
+	Final                // the call is over: an answer that the list lacks was not played
+)
+
+// Reconcile compares the list of a call for an answer with the ledger.
+func Reconcile(in []Message, known []Known) Result { return Asked.Reconcile(in, known) }
+
 // Reconcile compares a platform's list with the ledger.
-func Reconcile(in []Message, known []Known) Result {
+func (why Account) Reconcile(in []Message, known []Known) Result {
 	in, known = withPaused(in, known)
 	norms, flags := make([]string, len(in)+len(known)), make([]bool, 2*len(known))
 	x := aligner{
-		in: in, known: known, inNorm: norms[:len(in)], knNorm: norms[len(in):],
+		in: in, known: known, why: why, inNorm: norms[:len(in)], knNorm: norms[len(in):],
 		said: flags[:len(known)], told: flags[len(known):],
 	}
 	x.result.Pair = make([]int, len(in))
@@ -164,7 +180,11 @@ func Reconcile(in []Message, known []Known) Result {
 	}
 	x.a = turnsOf(len(in), func(i int) (role, text string, counts bool) { return in[i].Role, in[i].Text, !in[i].IsSystem() })
 	x.b = turnsOf(len(known), func(j int) (role, text string, counts bool) { return known[j].Role, known[j].Text, true })
+	x.pairNamed()
 	x.run()
+	if why == Final {
+		x.over()
+	}
 	x.unknown()
 	x.result.Extend = slices.DeleteFunc(x.result.Extend, func(e Extended) bool { return known[e.Known].Paused })
 	return x.result

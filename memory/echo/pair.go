@@ -12,7 +12,7 @@ import (
 // plain handles the usual gap, one answer that came back unchanged. It reports false for any other.
 func (x *aligner) plain(i, j int) bool {
 	k := &x.known[j]
-	if x.in[i].Role != "assistant" || k.Role != "assistant" || x.in[i].ToolCalls != nil || x.in[i].Text != k.Original || k.Original == "" {
+	if x.in[i].Role != "assistant" || k.Role != "assistant" || x.result.Pair[i] >= 0 || x.in[i].ToolCalls != nil || x.in[i].Text != k.Original || k.Original == "" {
 		return false
 	}
 	x.pair(i, Finding{Known: j, Outcome: Full, Confidence: sureSame})

@@ -86,7 +86,7 @@ func (x *aligner) pairSpan(p *span) {
 		return
 	}
 	for _, i := range p.in { // unchanged texts first: similar ones may look like part of them
-		if m := &x.in[i]; m.Role == "assistant" && m.ToolCalls == nil && m.Text != "" {
+		if m := &x.in[i]; m.Role == "assistant" && m.ToolCalls == nil && m.Text != "" && x.result.Pair[i] < 0 {
 			x.pairEqual(i, p.known)
 		}
 	}
@@ -99,6 +99,7 @@ func (x *aligner) pairSpan(p *span) {
 		switch {
 		case m.Role == "assistant" && !paired && blank(withoutNote(m.Text)) && m.ToolCalls == nil && !x.pairText(i, m.Text, p.known):
 			p.empty++ // only dots or a note are left of an unheard answer
+		case m.Role == "assistant" && m.Text != "" && x.named(i):
 		case m.Role == "assistant" && m.Text != "":
 			if said := withoutNote(m.Text); !x.pairText(i, said, p.known) && !paired && !blank(said) {
 				p.foreign = append(p.foreign, i)

@@ -11,7 +11,7 @@ import (
 func (x *aligner) tail(a, b int, steps []step) {
 	if a+1 >= len(x.a) {
 		// The answer was confirmed before: the caller said the same again.
-		if a > 0 && b == len(x.b)-1 && !x.asksAgain(a, b) && len(x.a[a].rest) == 0 {
+		if x.why == Asked && a > 0 && b == len(x.b)-1 && !x.asksAgain(a, b) && len(x.a[a].rest) == 0 {
 			x.result.Pair[x.a[a].user] = -1
 			x.result.New = append(x.result.New, x.a[a].user)
 		}

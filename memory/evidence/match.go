@@ -32,6 +32,10 @@ func match(reports []Report, recent []memory.Message) []*memory.Message {
 	offset := turnOffset(reports, answers)
 	end, depth, ambiguous := len(answers), rowDepth, false
 	if len(reports) == 1 {
+		if m, sure := reports[0].place(answers); sure {
+			out[0] = m
+			return out
+		}
 		depth = singleDepth
 		end = reports[0].candidates(answers)
 		if ambiguous = reports[0].ambiguous(); ambiguous {
@@ -51,6 +55,40 @@ func match(reports []Report, recent []memory.Message) []*memory.Message {
 		}
 	}
 	return out
+}
+
+// clockSlack is by how much, in ms, the platform's clock may be ahead of the server's.
+const clockSlack = 250
+
+// place finds the answer of a report that says when the answer was made, or names it: by the name
+// that earlier reports gave it, then by its text among the answers that were asked for before that
+// time. Answers that bear another name are not asked unless they alone have all of the text. It
+// reports false if the report says neither, or if that finds nothing.
+func (r *Report) place(answers []*memory.Message) (*memory.Message, bool) {
+	if r.Item == "" && r.MadeMS == 0 {
+		return nil, false
+	}
+	for _, m := range slices.Backward(answers) {
+		if r.ItemID != "" && (r.ItemID == m.UpstreamID || r.ItemID == m.ID) || r.Item != "" && r.Item == m.Reported() {
+			return m, true
+		}
+	}
+	if r.ItemID != "" { // an answer that is not stored yet
+		return nil, false
+	}
+	var claimed *memory.Message
+	for _, m := range slices.Backward(answers) {
+		if r.MadeMS > 0 && m.Timings != nil && m.Timings.StartMS > r.MadeMS+clockSlack || !r.fits(m, 0) {
+			continue
+		}
+		if m.Reported() == "" || r.Item == "" {
+			return m, true
+		}
+		if claimed == nil && r.Full && m.Original() == r.Generated {
+			claimed = m
+		}
+	}
+	return claimed, claimed != nil
 }
 
 // candidates returns how many of the answers a single report may be about. A late report that

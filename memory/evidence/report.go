@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 
@@ -22,14 +21,30 @@ type Report struct {
 	ItemID    string
 	Generated string
 	Turn      *int64
+	// Item is the platform's own ID of the answer. A later report with it is about the same answer.
+	Item string
+	// Said is set if the platform had it said by itself: it is no answer of the model's.
+	Said bool
+	// MadeMS is when the platform had the answer ready to be spoken, Unix ms; 0 is unknown. It had
+	// asked for it before, and asked for later ones after it.
+	MadeMS int64
 	// Ordinal is set if Turn may count from another number than the ledger does.
 	Ordinal bool
 
 	Heard   *string
-	HeardMS *int64 // the playing time, used if Heard is nil
-	Words   []WordTime
-	Full    bool // the answer was heard to its end
-	Cut     bool // the caller interrupted it
+	HeardMS *int64 // the playing time, used if Heard is nil, or by Rough
+	WholeMS int64  // the playing time of the whole answer, ms; 0 is unknown
+	// Estimated is set if the times of Words are not the voice's: the words were spread over its
+	// audio.
+	Estimated bool
+	// Rough is set if Heard and Generated only identify the answer: HeardMS and Words say what was
+	// heard of it.
+	Rough bool
+	Words []WordTime
+	// Confidence is how good the platform's own text is known to be, in percent; 0 is not known.
+	Confidence int64
+	Full       bool // the answer was heard to its end
+	Cut        bool // the caller interrupted it
 	// Playing is set while the answer is being played: Heard is the least that was heard so far,
 	// Words a segment of it that started at StartMS (Unix ms). Such reports are stored with the
 	// answer and evaluated together; see memory.Playback.
@@ -42,8 +57,9 @@ type Report struct {
 	// request would have sent it.
 	Echo    bool
 	StartMS int64
-	AtMS    int64  // the time that the report is about, Unix ms
-	By      string // Message.InterruptBy; "" is start_of_speech
+	AtMS    int64   // the time that the report is about, Unix ms
+	By      string  // Message.InterruptBy; "" is start_of_speech
+	rate    float64 // of the agent's voice, for HeardMS; 0 is unknown
 }
 
 // WordTime is a word's place in the audio, in ms from its start.
@@ -58,15 +74,14 @@ const sureEcho = 95
 // minWords is the number of words that identify an answer. Fewer words could be part of any answer.
 const minWords = 3
 
-// redacted returns reports with their texts as the ledger has them. A text may end within a number
-// of one of the answers.
+// redacted changes the texts of reports to those that the ledger has. A text may end within a
+// number of one of the answers.
 func redacted(reports []Report, by *redact.Redactor, answers []memory.Message) []Report {
 	if by == nil {
 		return reports
 	}
-	out := slices.Clone(reports)
-	for i := range out {
-		r := &out[i]
+	for i := range reports {
+		r := &reports[i]
 		r.Generated = by.Text(r.Generated)
 		if r.Heard != nil {
 			text := by.Part(*r.Heard, memory.Answers(answers))
@@ -74,7 +89,7 @@ func redacted(reports []Report, by *redact.Redactor, answers []memory.Message) [
 		}
 		r.redactWords(by)
 	}
-	return out
+	return reports
 }
 
 // redactWords replaces personal data in the words. A replaced number is one word.
@@ -145,6 +160,8 @@ func (r *Report) size() int {
 func (r *Report) fits(m *memory.Message, offset int64) bool {
 	whole := m.Original()
 	switch {
+	case r.Said && m.Timings != nil:
+		return false
 	case r.ItemID != "" && (r.ItemID == m.ID || r.ItemID == m.UpstreamID):
 		return true
 	case m.Paused() && r.Turn != nil:
@@ -161,7 +178,10 @@ func (r *Report) fits(m *memory.Message, offset int64) bool {
 		return m.TurnID == *r.Turn+offset
 	}
 	if r.Heard != nil {
-		_, ok := heard.Align(whole, *r.Heard)
+		prefix, ok := heard.Align(whole, *r.Heard)
+		if ok && r.MadeMS > 0 { // the text of a chat item begins as the answer does
+			return countWords(prefix) <= countWords(*r.Heard)+2
+		}
 		return ok
 	}
 	return true
@@ -171,6 +191,8 @@ func (r *Report) fits(m *memory.Message, offset int64) bool {
 func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error) {
 	whole := m.Original()
 	e, audio := memory.Evidence{Seq: m.Seq, AtMS: r.AtMS, By: r.By}, r.segment()
+	// All of a text that the platform told may be less than all that was to be said.
+	e.Cut = r.Cut && r.MadeMS > 0 && m.Timings == nil
 	switch {
 	case r.Playing, r.Cut && r.Heard == nil && r.HeardMS == nil:
 		return applyPlayback(m, r, now)
@@ -179,25 +201,65 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 		if r.Generated == "" {
 			e.Method = memory.AudioMS // it states that all was played, not what it was
 		}
-	case r.Heard != nil:
-		e.Method, e.Heard = memory.VendorText, *r.Heard
+	case r.Heard != nil && !r.timed(whole):
+		e.Method, e.Heard, e.Confidence = memory.VendorText, *r.Heard, r.Confidence
 		if r.Echo {
 			e.Method, e.Confidence, e.Later = memory.EchoDiff, sureEcho, true
 		}
-	case len(r.Words) > 0 && r.HeardMS != nil:
-		e.Method, e.Heard = memory.WordTimes, wordsUntil(r.Words, *r.HeardMS)
-		if _, ok := heard.Align(whole, e.Heard); !ok {
-			e.Method, e.Heard, audio = memory.AudioMS, heard.Estimate(whole, *r.HeardMS), memory.Stretch{}
-		}
 	case r.HeardMS != nil:
-		e.Method, e.Heard = memory.AudioMS, heard.Estimate(whole, *r.HeardMS)
+		var spoken bool
+		if e.Heard, spoken = r.spoken(whole); spoken {
+			if e.Method = memory.WordTimes; r.Estimated {
+				e.Method, e.Measured = memory.AudioMS, true
+			}
+			break
+		}
+		e.Method, audio = memory.AudioMS, memory.Stretch{}
+		rate := r.rate
+		if r.WholeMS > 0 {
+			rate = heard.Voice{}.Measure(whole, r.WholeMS)
+		}
+		e.Heard, e.Measured = heard.Voice{Rate: rate}.Estimate(whole, *r.HeardMS), rate > 0
 	default:
 		return m, false, nil
 	}
 	if r.HeardMS != nil {
 		e.Audio = audio.Played(*r.HeardMS, r.AtMS)
 	}
-	return m.WithEvidence(e, now)
+	named := r.Item != "" && r.Item != m.Reported()
+	if named {
+		// A cut by a report that turns out to have been about another answer.
+		if r.Full && m.Reported() != "" {
+			m.Method, m.EvidenceMS, m.Confidence = "", 0, 0
+		}
+		m.Amend(func(rare *memory.Rare) { rare.Reported = r.Item })
+	}
+	m, changed, err := m.WithEvidence(e, now)
+	return m, changed || named, err
+}
+
+// timed reports whether the playing time says more about what was heard than the text does: the
+// text only identifies the answer, or an answer that was cut has all its text.
+func (r *Report) timed(whole string) bool {
+	if r.HeardMS == nil || !r.Rough && !r.Cut {
+		return false
+	}
+	if r.Rough {
+		return true
+	}
+	prefix, ok := heard.Align(whole, *r.Heard)
+	return ok && prefix == whole && r.MadeMS > 0
+}
+
+// spoken returns the words that had ended by the playing time. It reports false without words of
+// the answer.
+func (r *Report) spoken(whole string) (string, bool) {
+	if len(r.Words) == 0 {
+		return "", false
+	}
+	said := wordsUntil(r.Words, *r.HeardMS)
+	_, ok := heard.Align(whole, said)
+	return said, ok
 }
 
 // wordsUntil returns the words that had ended by ms.

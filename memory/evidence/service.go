@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -106,8 +107,11 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 		return nil, err
 	}
 	redactor := s.Memory.Redactor(head.Agent)
-	reports = redacted(reports, redactor, recent)
-	now := s.Memory.NowMS()
+	reports = redacted(slices.Clone(reports), redactor, recent)
+	now, rate := s.Memory.NowMS(), agents.SpeakingRate(recent)
+	for i := range reports {
+		reports[i].rate = rate
+	}
 	var out []Recorded
 	var revs []int64 // of the answers when they were evaluated
 	changes := false

@@ -1,0 +1,43 @@
+package agents
+
+import (
+	"context"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Account stores what a platform's own account of a call adds to the memory, outside a turn: no
+// answer is asked for. plan gets the head and at least the newest depth messages, up to a limit;
+// see TurnRequest.Plan. An agent that has ended takes accounts too. It returns fault.NotFound for
+// an unknown agent, and for one of which only notifications are left.
+func (s *Service) Account(ctx context.Context, project, id string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
+	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		if h.Agent.Archived() {
+			return memory.Change{}, h.Agent.MustBeActive(fault.NotFound)
+		}
+		recent, err := view.Last(max(h.Agent.Settings.LLM.MaxHistory+16, min(depth, maxDepth)))
+		if err != nil {
+			return memory.Change{}, err
+		}
+		what, err := plan(h, recent)
+		if err != nil {
+			return memory.Change{}, err
+		}
+		k := agentKey{project, id}
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(k))
+		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
+		err = p.apply(what, s.live.answering(k, h.LastTurn))
+		return p.change, err
+	})
+}
+
+// Saying reports whether a text is part of an answer that is being generated. Then it is not stored
+// yet, although a platform's list may have it.
+func (s *Service) Saying(project, id, text string) bool {
+	return slices.ContainsFunc(s.live.flying(agentKey{project, id}), func(f *flight) bool {
+		return memory.Phase(f.phase.Load()) == memory.Speaking && f.says(&text)
+	})
+}

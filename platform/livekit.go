@@ -1,0 +1,183 @@
+package platform
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// Events of LiveKit Agents' sessions, as their objects are serialized in Python and in JavaScript:
+// https://docs.livekit.io/reference/other/events/. A chat item is what the session has committed to
+// its own history. Beside LiveKit's members, an event may have chat_history, the newest items of the
+// history or all of them, and playback, what the audio output reported of the item's audio.
+
+// livekitItem reads a chat item as it was committed: its text is what was heard, as far as LiveKit
+// knows. The item's own ID is that of the worker's list; the ID of the answer is in extra, where
+// Heardlog's packages put it.
+func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	item := row.Get("item")
+	if item.Get("role").String() != "assistant" {
+		return false
+	}
+	e.Item = text(item.Get("id"))
+	if e.ItemID = livekitAnswer(item); e.ItemID == "" {
+		if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds").Array(); len(ids) > 0 {
+			e.ItemID = ids[len(ids)-1].String()
+		}
+	}
+	said := livekitText(item)
+	if said == "" {
+		return false
+	}
+	e.Heard = &said
+	e.MadeMS = millis(first(item, "created_at|createdAt"))
+	e.Said = livekitSaid(item)
+	begun, over := seconds(first(item, "metrics.started_speaking_at|metrics.startedSpeakingAt")), seconds(first(item, "metrics.stopped_speaking_at|metrics.stoppedSpeakingAt"))
+	cut := e.Cut
+	switch p := row.Get("playback"); {
+	case p.IsObject():
+		livekitPlayback(p, e)
+		e.Rough = e.HeardMS != nil
+	case cut && begun > 0 && over > begun: // how long it was heard; the text may be all that was made
+		ms := int64((over - begun) * 1000)
+		e.HeardMS = &ms
+	}
+	if e.Cut = e.Cut || cut; !e.Cut {
+		e.Full, e.Generated, e.Heard = true, said, nil
+		return true
+	}
+	e.Full, e.Confidence = false, unsureText
+	return true
+}
+
+// unsureText is the confidence in what a session says was heard of a cut answer. With word times of
+// the voice it is nearly always right; without, it is an estimate by speaking rate, and the event
+// does not say which it is.
+const unsureText = 75
+
+// livekitPlayed reads that the audio output has stopped playing an answer, which the session
+// commits later.
+func livekitPlayed(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	e.ItemID = text(row.Get("response_id"))
+	livekitPlayback(row.Get("playback"), e)
+	return e.ItemID != "" && e.HeardMS != nil
+}
+
+// livekitPlayback reads what the audio output reported: how many seconds were played, of how many
+// if the voice had finished, and the words with their times.
+func livekitPlayback(p gjson.Result, e *Evidence) {
+	position := p.Get("playback_position")
+	if !number(position) || position.Float() < 0 {
+		return
+	}
+	ms := int64(position.Float() * 1000)
+	e.HeardMS, e.AtMS = &ms, millis(p.Get("stopped_at"))
+	e.Words = words(p.Get("words"))
+	if d := p.Get("duration"); number(d) {
+		e.WholeMS = int64(d.Float() * 1000)
+	}
+	if e.Cut = p.Get("interrupted").Bool(); !e.Cut {
+		e.Full = true
+	}
+}
+
+// livekitAnswer returns the ID of the answer that an item is, or "".
+func livekitAnswer(item gjson.Result) string {
+	return text(first(item, "extra.livekit.heardlog|extra.heardlog.response_id|extra.heardlog.id"))
+}
+
+// livekitSaid reports whether an item is what the worker had the voice say without the model: its
+// metrics have times of the voice and none of the model.
+func livekitSaid(item gjson.Result) bool {
+	m := item.Get("metrics")
+	model := first(m, "llm_node_ttft|llmNodeTtft|llm_metadata|llmMetadata").Exists()
+	return !model && livekitAnswer(item) == "" && first(m, "tts_node_ttfb|ttsNodeTtfb|started_speaking_at|startedSpeakingAt").Exists()
+}
+
+// livekitText joins the texts of an item.
+func livekitText(item gjson.Result) string {
+	content := first(item, "content|text_content|textContent")
+	if content.Type == gjson.String {
+		return content.Str
+	}
+	var parts []string
+	for _, p := range content.Array() {
+		if p.Type == gjson.String {
+			parts = append(parts, p.Str)
+		} else if s := text(first(p, "transcript|text")); s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// livekitList returns the items of chat_history, the newest MaxRows, or else the event's own item;
+// nil for none.
+func livekitList(root gjson.Result) []Listed {
+	items := first(root, "chat_history.items|history.items").Array()
+	if item := root.Get("item"); len(items) == 0 && item.IsObject() {
+		items = []gjson.Result{item}
+	}
+	var out []Listed
+	for _, item := range items[max(0, len(items)-MaxRows):] {
+		switch kind := item.Get("type").String(); {
+		case item.Get("role").Exists() && (kind == "" || kind == "message"):
+			said := livekitText(item)
+			m := Listed{Role: item.Get("role").String(), Content: &said}
+			if m.Role != "user" && m.Role != "assistant" || said == "" {
+				continue
+			}
+			if id := livekitAnswer(item); id != "" {
+				m.Extra = map[string]map[string]string{"livekit": {"heardlog": id}}
+			}
+			if item.Get("interrupted").Bool() {
+				m.Metadata = map[string]bool{"interrupted": true}
+			}
+			out = append(out, m)
+		case kind == "function_call":
+			call := listedCall{ID: text(first(item, "call_id|callId")), Type: "function"}
+			call.Function.Name, call.Function.Arguments = text(item.Get("name")), text(first(item, "arguments|args"))
+			out = append(out, Listed{Role: "assistant", Calls: []listedCall{call}})
+		case kind == "function_call_output":
+			result := text(item.Get("output"))
+			out = append(out, Listed{Role: "tool", Content: &result, CallID: text(first(item, "call_id|callId"))})
+		}
+	}
+	return out
+}
+
+// Listed is a message of a platform's own history, as a chat request has it.
+type Listed struct {
+	Role     string                       `json:"role"`
+	Content  *string                      `json:"content"`
+	Calls    []listedCall                 `json:"tool_calls,omitempty"`
+	CallID   string                       `json:"tool_call_id,omitempty"`
+	Metadata map[string]bool              `json:"metadata,omitempty"` // interrupted, of an answer that was cut
+	Extra    map[string]map[string]string `json:"extra_content,omitempty"`
+}
+
+type listedCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// Request returns a list as the body of a chat request.
+func Request(list []Listed) ([]byte, error) {
+	return json.Marshal(map[string][]Listed{"messages": list})
+}
+
+// seconds reads a time in Unix seconds or ms, in seconds; 0 for none.
+func seconds(v gjson.Result) float64 {
+	if !number(v) {
+		return 0
+	}
+	if f := v.Float(); f < 1e11 {
+		return f
+	}
+	return v.Float() / 1000
+}
