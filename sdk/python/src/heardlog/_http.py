@@ -193,3 +193,11 @@ def encoded(body: Any) -> bytes:
     """Returns body as JSON."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")
+
+
+def decoded(text: str) -> Any:
+    """Returns the value of a JSON text, or None if it is not JSON, for one after a redaction."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
