@@ -67,7 +67,7 @@ func livekitPlayed(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool 
 // livekitPlayback reads what the audio output reported: how many seconds were played, of how many
 // if the voice had finished, and the words with their times.
 func livekitPlayback(p gjson.Result, e *Evidence) {
-	position := p.Get("playback_position")
+	position := first(p, "playback_position|position")
 	if !number(position) || position.Float() < 0 {
 		return
 	}
@@ -132,7 +132,13 @@ func livekitList(root gjson.Result) []Listed {
 				m.Extra = map[string]map[string]string{"livekit": {"heardlog": id}}
 			}
 			if item.Get("interrupted").Bool() {
-				m.Metadata = map[string]bool{"interrupted": true}
+				m.Metadata = map[string]any{"interrupted": true}
+			}
+			if m.Role == "assistant" && livekitSaid(item) {
+				if m.Metadata == nil {
+					m.Metadata = map[string]any{}
+				}
+				m.Metadata["source"] = "command"
 			}
 			out = append(out, m)
 		case kind == "function_call":
@@ -149,11 +155,13 @@ func livekitList(root gjson.Result) []Listed {
 
 // Listed is a message of a platform's own history, as a chat request has it.
 type Listed struct {
-	Role     string                       `json:"role"`
-	Content  *string                      `json:"content"`
-	Calls    []listedCall                 `json:"tool_calls,omitempty"`
-	CallID   string                       `json:"tool_call_id,omitempty"`
-	Metadata map[string]bool              `json:"metadata,omitempty"` // interrupted, of an answer that was cut
+	Role    string       `json:"role"`
+	Content *string      `json:"content"`
+	Calls   []listedCall `json:"tool_calls,omitempty"`
+	CallID  string       `json:"tool_call_id,omitempty"`
+	// Metadata has, of an assistant message, interrupted if the caller cut it, and source if it is
+	// not the model's.
+	Metadata map[string]any               `json:"metadata,omitempty"`
 	Extra    map[string]map[string]string `json:"extra_content,omitempty"`
 }
 

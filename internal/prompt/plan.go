@@ -281,7 +281,14 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = p.account.Reconcile(incoming(p.req.Messages, p.rules.Redactor(head.Agent), known), known)
+	in := incoming(p.req.Messages, p.rules.Redactor(head.Agent), known)
+	for i := range in {
+		in[i].Own = p.account != echo.Asked && in[i].Role == "assistant" && p.req.Messages[i].MetadataString("source") == string(memory.SourceCommand)
+	}
+	p.rec = p.account.Reconcile(in, known)
+	if p.account != echo.Asked && len(p.req.Messages) == 1 && isAnswer(p.req.Messages[0]) && p.rec.Pair[0] < 0 && len(p.rec.New) == 0 {
+		p.rec.New = []int{0} // what the platform had said by itself
+	}
 	out := agents.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {

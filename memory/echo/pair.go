@@ -32,6 +32,7 @@ func (x *aligner) pair(i int, f Finding) {
 // several that the platform merged, with or without words of its own.
 func (x *aligner) pairText(i int, said string, known []int) bool {
 	text := x.in[i].Text
+	known = x.possible(i, known)
 	if x.pairEqual(i, known) {
 		return true
 	}
@@ -90,9 +91,18 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 	return x.brokenOff(i, text, known)
 }
 
+// possible returns those of the known messages that message i may be.
+func (x *aligner) possible(i int, known []int) []int {
+	if !x.in[i].Own {
+		return known
+	}
+	return slices.DeleteFunc(slices.Clone(known), func(j int) bool { return !x.known[j].Aside })
+}
+
 // pairEqual pairs a message with an answer, or a ghost, that has the same words.
 func (x *aligner) pairEqual(i int, known []int) bool {
 	text := x.in[i].Text
+	known = x.possible(i, known)
 	for _, j := range known {
 		if k := &x.known[j]; x.speaks(j) && (text == k.Original || x.normIn(i) == x.normKnown(j)) {
 			sure := sureWords

@@ -143,6 +143,7 @@ func (x *aligner) strays(a, b int) {
 // strayText pairs a text with an answer that it equals or begins, wherever that is in the ledger.
 func (x *aligner) strayText(i int, all []int) bool {
 	said := withoutNote(x.in[i].Text)
+	all = x.possible(i, all)
 	norm := x.normIn(i)
 	if said != x.in[i].Text {
 		norm = heard.Normalize(said)
@@ -183,7 +184,7 @@ func (x *aligner) strayText(i int, all []int) bool {
 func (x *aligner) repeated(i int, near []int) bool {
 	norm := x.normIn(i)
 	words := strings.Count(norm, " ") + 1
-	if words < 2 {
+	if words < 2 || x.in[i].Own {
 		return false
 	}
 	for j := range slices.Backward(x.known) {

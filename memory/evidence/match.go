@@ -23,18 +23,24 @@ const (
 // text the newest is found first.
 func match(reports []Report, recent []memory.Message) []*memory.Message {
 	out := make([]*memory.Message, len(reports))
-	var answers []*memory.Message
+	var answers, ghosts []*memory.Message
 	for i := range recent {
-		if m := &recent[i]; m.Role == memory.Assistant && m.State != memory.Superseded && m.Original() != "" {
+		switch m := &recent[i]; {
+		case m.Role != memory.Assistant || m.Original() == "":
+		case m.State == memory.Superseded:
+			ghosts = append(ghosts, m)
+		default:
 			answers = append(answers, m)
 		}
 	}
 	offset := turnOffset(reports, answers)
 	end, depth, ambiguous := len(answers), rowDepth, false
 	if len(reports) == 1 {
-		if m, sure := reports[0].place(answers); sure {
-			out[0] = m
-			return out
+		for _, list := range [][]*memory.Message{answers, ghosts} { // a ghost that was played after all
+			if m, sure := reports[0].place(list); sure {
+				out[0] = m
+				return out
+			}
 		}
 		depth = singleDepth
 		end = reports[0].candidates(answers)

@@ -193,6 +193,8 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 	e, audio := memory.Evidence{Seq: m.Seq, AtMS: r.AtMS, By: r.By}, r.segment()
 	// All of a text that the platform told may be less than all that was to be said.
 	e.Cut = r.Cut && r.MadeMS > 0 && m.Timings == nil
+	// A ghost that is in the platform's history, or whose sound was heard, was played.
+	e.Later = r.Item != "" || r.ItemID != "" && r.HeardMS != nil
 	switch {
 	case r.Playing, r.Cut && r.Heard == nil && r.HeardMS == nil:
 		return applyPlayback(m, r, now)
@@ -201,8 +203,9 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 		if r.Generated == "" {
 			e.Method = memory.AudioMS // it states that all was played, not what it was
 		}
-	case r.Heard != nil && !r.timed(whole):
+	case r.Heard != nil && !r.timed(&m):
 		e.Method, e.Heard, e.Confidence = memory.VendorText, *r.Heard, r.Confidence
+		e.Cut = r.Cut && r.MadeMS > 0
 		if r.Echo {
 			e.Method, e.Confidence, e.Later = memory.EchoDiff, sureEcho, true
 		}
@@ -240,15 +243,18 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 
 // timed reports whether the playing time says more about what was heard than the text does: the
 // text only identifies the answer, or an answer that was cut has all its text.
-func (r *Report) timed(whole string) bool {
-	if r.HeardMS == nil || !r.Rough && !r.Cut {
+func (r *Report) timed(m *memory.Message) bool {
+	switch {
+	case r.HeardMS == nil:
+		return false
+	case r.Rough:
+		return true
+	case !r.Cut || r.MadeMS == 0 || m.Timings == nil:
 		return false
 	}
-	if r.Rough {
-		return true
-	}
+	whole := m.Original()
 	prefix, ok := heard.Align(whole, *r.Heard)
-	return ok && prefix == whole && r.MadeMS > 0
+	return ok && prefix == whole
 }
 
 // spoken returns the words that had ended by the playing time. It reports false without words of

@@ -119,8 +119,9 @@ def judge(score: Score, tag: str, answers: list[Spoken], caller: list[str], reco
     def fault(kind: str, text: str) -> None:
         score.faults.append(f"{tag}: {kind}: {text}")
 
-    for a in answers:
-        mine = [m for m in spoken if match(m, a)]
+    pairs = pair(spoken, answers)
+    for n, a in enumerate(answers):
+        mine = pairs[n]
         score.answers += 1
         if not a.prompted:
             score.says += 1
@@ -142,7 +143,7 @@ def judge(score: Score, tag: str, answers: list[Spoken], caller: list[str], reco
                 score.says_lost += 1
             if cut:
                 score.missed_cut += 1
-            other = [(m["state"], m["content"]) for m in record if m["role"] == "assistant" and match(m, a)]
+            other = [(m["state"], m["content"]) for m in record if m["role"] == "assistant" and begins(m, a)]
             fault("lost" if a.prompted else "say() lost", f"{a.heard!r} of {a.text!r}; {other}")
             continue
         m = mine[0]
@@ -174,13 +175,30 @@ def judge(score: Score, tag: str, answers: list[Spoken], caller: list[str], reco
         words -= need
 
 
-def match(m: dict[str, Any], a: Spoken) -> bool:
+def pair(spoken: list[dict[str, Any]], answers: list[Spoken]) -> list[list[dict[str, Any]]]:
+    """Returns the messages of the record that each answer became."""
+    out: list[list[dict[str, Any]]] = [[] for _ in answers]
+    left = []
+    for m in spoken:
+        whole = split(m.get("generated") or m["content"])
+        same = [n for n, a in enumerate(answers) if split(a.text) == whole]
+        if same:
+            out[next((n for n in same if not out[n]), same[0])].append(m)
+        else:
+            left.append(m)
+    for m in left:  # what is known of them begins like the answer
+        like = [n for n, a in enumerate(answers) if begins(m, a)]
+        own = (m.get("metadata") or {}).get("source") == "command"
+        free = [n for n in like if not out[n] and answers[n].prompted != own]
+        if free or like:
+            near = free or like
+            out[min(near, key=lambda n: apart(answers[n].heard, m["content"]))].append(m)
+    return out
+
+
+def begins(m: dict[str, Any], a: Spoken) -> bool:
     whole = split(m.get("generated") or m["content"])
-    text = split(a.text)
-    if whole == text:
-        return True
-    # What came while the model was still writing, or what a platform told of a say() that was cut.
-    return len(whole) >= min(4, len(text)) and text[: len(whole)] == whole
+    return bool(whole) and split(a.text)[: len(whole)] == whole
 
 
 def judge_prompts(score: Score, tag: str, answers: list[Spoken], prompts: list[list[dict[str, Any]]]) -> None:
