@@ -54,6 +54,7 @@ func sources() []source {
 		{name: "pipecat", kind: "type", events: map[string]rule{
 			"bot-output":      {heard: "data.spoken_progress.accumulated", more: botOutput},
 			"bot-interrupted": {at: "data.timestamp|timestamp", more: cut},
+			"bot-speech":      {item: "data.id", heardMS: "data.played_ms", words: "data.words", at: "data.timestamp", more: botSpeech},
 			"end":             pipecatEnd, "disconnect-bot": pipecatEnd,
 		}},
 		{name: "retell", kind: "interaction_type|event", events: map[string]rule{
@@ -204,6 +205,42 @@ func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	}
 	e.Playing = true
 	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
+}
+
+// botSpeech reads the account of heardlog's Python package of one answer: how much of its audio was
+// played, and which words that was.
+func botSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	if e.ItemID == "" || e.HeardMS == nil {
+		return false
+	}
+	ended := wordsUntil(e.Words, *e.HeardMS)
+	switch row.Get("data.status").String() {
+	case "completed":
+		e.Full, e.AtMS = true, 0
+	case "interrupted":
+		e.Cut, e.By = true, causedBy(row.Get("data.caused_by").String())
+		if ended == "" { // not a word: that needs no estimate
+			e.Heard, e.Words, e.HeardMS = &ended, nil, nil
+		}
+	case "speaking":
+		e.Playing, e.Heard, e.Words, e.HeardMS, e.AtMS = true, &ended, nil, nil, 0
+		return ended != ""
+	default:
+		return false
+	}
+	return true
+}
+
+// wordsUntil returns the words that had ended by ms.
+func wordsUntil(words []Word, ms int64) string {
+	var out []string
+	for _, w := range words {
+		if w.EndMS > ms {
+			break
+		}
+		out = append(out, w.Text)
+	}
+	return strings.Join(out, " ")
 }
 
 // retellRow reads a row of a growing transcript. The row before a user's row was interrupted there

@@ -47,7 +47,7 @@ from pipecat.workers.runner import WorkerRunner
 from .pipecat_clock import flights, use_virtual_time
 from .pipecat_parts import VOICES, Caller, Player
 from .pipecat_texts import GREETINGS, HUMS, Texts
-from .pipecat_upstream import Brain, _open, gone, received
+from .pipecat_upstream import Brain, gone, received
 from .pipecat_voice import Ear, Voice
 
 use_virtual_time(
@@ -96,7 +96,7 @@ def counted(base: type[OpenAILLMService], brain: Brain) -> type[OpenAILLMService
 
     class Counted(base):  # type: ignore[misc, valid-type]
         async def get_chat_completions(self, context: LLMContext) -> AsyncStream:
-            land = _open()
+            land = flights().open()
             brain.outgoing.append(land)
             try:
                 stream = await super().get_chat_completions(context)
@@ -108,7 +108,7 @@ def counted(base: type[OpenAILLMService], brain: Brain) -> type[OpenAILLMService
             return _Stream(stream, brain)  # type: ignore[return-value]
 
         async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
-            land = _open()
+            land = flights().open()
             brain.outgoing.append(land)
             try:
                 return await super().run_inference(*args, **kwargs)
@@ -149,7 +149,7 @@ class _Person:
 
     def __init__(self, call: Call, caller: Caller, player: Player, texts: Texts) -> None:
         self.call, self.caller, self.player, self.texts = call, caller, player, texts
-        self.rng = random.Random(call.plan.seed * 7 + 1)
+        self.rng = random.Random(call.plan.seed * 8 + 7)
         self.speaking = asyncio.Event()
         self.silent = asyncio.Event()
         self.silent.set()
@@ -238,15 +238,16 @@ class _Person:
 
 async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     """Runs one call from its beginning to its end."""
-    rng = random.Random(plan.seed)
-    texts = Texts(plan.language, rng)
+    # Each part has its own numbers, so that it does not matter which runs first.
+    rng, texts, questions, voice, tts_rng = (random.Random(plan.seed * 8 + i) for i in range(5))
+    answers = Texts(plan.language, texts)
     ear = Ear()
 
     def reply(messages: list[dict[str, Any]]) -> tuple[str, bool]:
         after_tool = messages[-1]["role"] == "tool"
         if plan.tools and not after_tool and rng.random() < 0.3:
             return "", True
-        return texts.answer(), False
+        return answers.answer(), False
 
     brain = Brain(plan.number, reply, lambda: rng.uniform(0.15, 0.7), rng.uniform(0.008, 0.05))
     upstream.brains[plan.number] = brain
@@ -273,9 +274,9 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
         ),
     )
     caller, player = Caller(), Player(ear)
-    person = _Person(call, caller, player, texts)
+    person = _Person(call, caller, player, Texts(plan.language, questions))
     player.notice = person.notice
-    tts = VOICES[plan.voice](Voice(ear, rng), rng)
+    tts = VOICES[plan.voice](Voice(ear, voice), tts_rng)
     pipeline = Pipeline([caller, user, llm, tts, player, assistant])
     worker = PipelineWorker(
         pipeline,

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 # The longest real time for which virtual time waits for the server.
@@ -26,22 +25,18 @@ class Flights:
         self.settle_until = 0.0
         self.stuck = 0  # how often PATIENCE ran out: the times of that run are not exact
 
-    @contextmanager
-    def waiting(self) -> Iterator[Callable[[], None]]:
-        """Counts one piece of work of the server. The function that it yields ends it early."""
-        open_ = True
+    def open(self) -> Callable[[], None]:
+        """Counts one piece of work of the server, and returns the function that ends it."""
         self.pending += 1
+        ended = False
 
         def land() -> None:
-            nonlocal open_
-            if open_:
-                open_ = False
+            nonlocal ended
+            if not ended:
+                ended = True
                 self.pending -= 1
 
-        try:
-            yield land
-        finally:
-            land()
+        return land
 
     def settle(self, seconds: float) -> None:
         """Keeps virtual time still for a while of real time, unless something arrives."""

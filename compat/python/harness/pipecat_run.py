@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
@@ -24,10 +25,13 @@ async def _waiting(self: Any, request: httpx.Request) -> httpx.Response:
     """Lets virtual time wait for the answers to short requests."""
     if request.url.path.endswith("/chat/completions"):
         return await ORIGINAL(self, request)
-    with flights().waiting():
+    land = flights().open()
+    try:
         res = await ORIGINAL(self, request)
         await res.aread()
         return res
+    finally:
+        land()
 
 
 def plans(n: int, seed: int = 1) -> list[Plan]:
@@ -147,7 +151,7 @@ def run(
 ) -> tuple[list[tuple[Plan, Call, Score]], float]:
     """Runs the calls. start_server gets the upstream's URL and returns the server's base URL."""
     logger.remove()
-    logger.add(sys.stderr, level="ERROR")
+    logger.add(sys.stderr, level=os.environ.get("PIPECAT_LOG", "ERROR"))
     httpx.AsyncHTTPTransport.handle_async_request = _waiting  # type: ignore[method-assign]
     loop = Loop()
     asyncio.set_event_loop(loop)

@@ -110,7 +110,7 @@ class Upstream:
         message = {"role": "assistant", "content": one.text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         head = {"id": one.id, "object": "chat.completion", "created": 1, "model": "scripted"}
-        brain.chunk_flights.setdefault("whole", []).append(_open())
+        brain.chunk_flights.setdefault("whole", []).append(flights().open())
         return web.json_response(head | {"choices": [choice]})
 
     async def _chunk(
@@ -124,19 +124,8 @@ class Upstream:
         choice = {"index": 0, "delta": delta, "finish_reason": end}
         head = {"id": one.id, "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
         line = json.dumps(head | {"choices": [choice]}, ensure_ascii=False)
-        brain.chunk_flights.setdefault(one.id, []).append(_open())
+        brain.chunk_flights.setdefault(one.id, []).append(flights().open())
         await res.write(f"data: {line}\n\n".encode())
-
-
-def _open() -> Callable[[], None]:
-    """Opens a flight and returns the function that ends it."""
-    manager = flights().waiting()
-    land = manager.__enter__()
-
-    def close() -> None:
-        land()
-
-    return close
 
 
 def received(brain: Brain, id: str) -> None:
