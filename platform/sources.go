@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"math"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -216,10 +217,10 @@ func botSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	ended := wordsUntil(e.Words, *e.HeardMS)
 	switch row.Get("data.status").String() {
 	case "completed":
-		e.Full, e.AtMS = true, 0
+		e.Full, e.Generated, e.AtMS = true, wordsUntil(e.Words, math.MaxInt64), 0
 	case "interrupted":
 		e.Cut, e.By = true, causedBy(row.Get("data.caused_by").String())
-		if ended == "" { // not a word: that needs no estimate
+		if *e.HeardMS == 0 { // that needs no estimate
 			e.Heard, e.Words, e.HeardMS = &ended, nil, nil
 		}
 	case "speaking":

@@ -32,7 +32,6 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
     LLMUserAggregatorParams,
 )
-from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.turns.user_start import MinWordsUserTurnStartStrategy
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
@@ -86,9 +85,19 @@ class Call:
     failure: str = ""
 
 
-# What a bot adds to the pipeline for Heardlog: the LLM service, observers, and what to do at the end.
-Bot = tuple[OpenAILLMService, list[BaseObserver], Callable[[LLMContext], Awaitable[None]]]
-BotFactory = Callable[[Plan, type, str], Bot]
+Finish = Callable[[LLMContext], Awaitable[None]]
+
+
+@dataclass
+class Bot:
+    """What a bot has of Heardlog."""
+
+    llm: OpenAILLMService
+    observers: list[BaseObserver]
+    finish: Finish | None = None  # what it does after the call
+
+
+BotFactory = Callable[[Plan, Brain], Bot]
 
 
 def counted(base: type[OpenAILLMService], brain: Brain) -> type[OpenAILLMService]:
@@ -252,7 +261,8 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     brain = Brain(plan.number, reply, lambda: rng.uniform(0.15, 0.7), rng.uniform(0.008, 0.05))
     upstream.brains[plan.number] = brain
     call = Call(plan, ear, brain)
-    llm, observers, finish = bot(plan, counted, "You help callers.")(brain)
+    mine = bot(plan, brain)
+    llm = mine.llm
     context = LLMContext()
     if plan.tools:
         _add_tool(llm, context, rng)
@@ -280,7 +290,7 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     pipeline = Pipeline([caller, user, llm, tts, player, assistant])
     worker = PipelineWorker(
         pipeline,
-        observers=observers,
+        observers=mine.observers,
         enable_rtvi=False,
         enable_turn_tracking=False,
         idle_timeout_secs=None,
@@ -308,7 +318,8 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     await runner.run()
     await driving
     call.context = [m for m in context.messages if isinstance(m, dict)]
-    await finish(context)
+    if mine.finish:
+        await mine.finish(context)
     return call
 
 
@@ -325,6 +336,3 @@ def _add_tool(llm: OpenAILLMService, context: LLMContext, rng: random.Random) ->
         await params.result_callback({"found": "trains"})
 
     llm.register_function("look_up", look_up)
-
-
-__all__ = ["Bot", "BotFactory", "Call", "FrameDirection", "Plan", "counted", "run_call"]

@@ -7,17 +7,24 @@ import os
 import random
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import httpx
 from loguru import logger
+from pipecat.services.openai.llm import OpenAILLMService
 
-from .pipecat_calls import BotFactory, Call, Plan, run_call
+from .pipecat_calls import Bot, BotFactory, Plan, counted, run_call
 from .pipecat_clock import Loop, flights
 from .pipecat_score import Score, score
 from .pipecat_texts import ANSWERS
-from .pipecat_upstream import Upstream
+from .pipecat_upstream import Brain, Upstream
+from .server import Server, build
 
+AT_ONCE = 20  # calls in one process
+SYSTEM = "You help callers."
 ORIGINAL = httpx.AsyncHTTPTransport.handle_async_request
 
 
@@ -54,7 +61,7 @@ def plans(n: int, seed: int = 1) -> list[Plan]:
                 tools=rng.random() < 0.3,
                 summaries=rng.random() < 0.1,
                 hang_up=rng.choice(["after", "after", "after", "in mid-answer"]),
-                turns=rng.randint(3, 7),
+                turns=rng.randint(2, 5),
             )
         )
     return out
@@ -78,26 +85,60 @@ async def ledger(client: httpx.AsyncClient, plan: Plan) -> list[dict[str, Any]]:
     return res.json()["messages"]
 
 
-async def _all(
-    chosen: list[Plan], bot: BotFactory, upstream: Upstream, base: str, at_once: int
-) -> list[tuple[Plan, Call, Score]]:
-    out = []
-    gate = asyncio.Semaphore(at_once)
+def with_package(base: str) -> BotFactory:
+    """Returns bots that use the package: the LLM service and its observer."""
+    from heardlog.pipecat import LLMService
+
+    def bot(plan: Plan, brain: Brain) -> Bot:
+        cls = counted(LLMService, brain)
+        settings = cls.Settings(system_instruction=SYSTEM, seed=plan.number)
+        llm = cls(url=base, session_id=session(plan), settings=settings)
+        return Bot(llm, [llm.observer])
+
+    return bot
+
+
+def without_events(base: str) -> BotFactory:
+    """Returns bots that have only the server's URL and a header, and send the list at the end."""
+
+    def bot(plan: Plan, brain: Brain) -> Bot:
+        cls = counted(OpenAILLMService, brain)
+        headers = {"X-Pipecat-Session-Id": session(plan)}
+        settings = cls.Settings(model="default", system_instruction=SYSTEM, seed=plan.number)
+        llm = cls(base_url=base, api_key="unused", default_headers=headers, settings=settings)
+
+        async def finish(context: Any) -> None:
+            messages = [m for m in context.messages if isinstance(m.get("content"), str)]
+            async with httpx.AsyncClient(base_url=base, headers=headers) as client:
+                await client.post("/evidence/pipecat", json={"type": "end", "messages": messages})
+
+        return Bot(llm, [], finish)
+
+    return bot
+
+
+BOTS = {"package": with_package, "no events": without_events}
+Rated = tuple[Plan, Score]
+
+
+async def _all(chosen: list[Plan], bot: BotFactory, upstream: Upstream, base: str) -> list[Rated]:
+    out: list[Rated] = []
+    gate = asyncio.Semaphore(AT_ONCE)
     async with httpx.AsyncClient(base_url=base, timeout=30) as client:
 
         async def one(plan: Plan) -> None:
             async with gate:
                 call = await run_call(plan, upstream, bot)
-                out.append((plan, call, score(call, await ledger(client, plan))))
+                out.append((plan, score(call, await ledger(client, plan))))
 
         await asyncio.gather(*(one(p) for p in chosen))
-    return sorted(out, key=lambda x: x[0].number)
+    return out
 
 
-def table(results: list[tuple[Plan, Call, Score]]) -> dict[str, Score]:
+def table(results: list[Rated]) -> dict[str, Score]:
     """Returns the figures by kind of voice, and of all."""
-    out: dict[str, Score] = {}
-    for plan, _, s in results:
+    out: dict[str, Score] = {"all": Score()}
+    for plan, s in sorted(results, key=lambda x: x[0].number):
         for name in (plan.voice, "all"):
             out.setdefault(name, Score()).add(s)
     return dict(sorted(out.items()))
@@ -143,30 +184,64 @@ def _share(s: Score, name: str) -> str:
     return f"{s.pipecat[name] / max(1, s.pipecat['answers']):.1%}"
 
 
-def run(
-    chosen: list[Plan],
-    bot: BotFactory,
-    start_server: Any,
-    at_once: int = 20,
-) -> tuple[list[tuple[Plan, Call, Score]], float]:
-    """Runs the calls. start_server gets the upstream's URL and returns the server's base URL."""
+def run_here(chosen: list[Plan], kind: str, program: Path, folder: Path) -> list[Rated]:
+    """Runs calls in this process, with a server of their own."""
     logger.remove()
-    logger.add(sys.stderr, level=os.environ.get("PIPECAT_LOG", "ERROR"))
+    logger.add(sys.stderr, level=os.environ.get("PIPECAT_LOG", "CRITICAL"))
     httpx.AsyncHTTPTransport.handle_async_request = _waiting  # type: ignore[method-assign]
     loop = Loop()
     asyncio.set_event_loop(loop)
-    began = time.monotonic()
 
-    async def main() -> list[tuple[Plan, Call, Score]]:
+    async def main() -> list[Rated]:
         upstream = Upstream()
-        base = start_server(await upstream.start())
+        url = await upstream.start()
+        server = Server(program, folder, HEARDLOG_LLM_URL=url, HEARDLOG_LLM_CONNECT_TIMEOUT="60s")
         try:
-            return await _all(chosen, bot, upstream, base, at_once)
+            return await _all(chosen, BOTS[kind](server.url), upstream, server.url)
         finally:
             await upstream.stop()
+            server.stop()
 
     try:
-        return loop.run_until_complete(main()), time.monotonic() - began
+        return loop.run_until_complete(main())
     finally:
         httpx.AsyncHTTPTransport.handle_async_request = ORIGINAL  # type: ignore[method-assign]
         loop.close()
+
+
+def run(chosen: list[Plan], kind: str, program: Path, folder: Path, processes: int) -> list[Rated]:
+    """Runs calls in several processes. kind is a key of BOTS."""
+    jobs = []
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for i in range(processes):
+            own = folder / f"{kind.replace(' ', '-')}-{i}"
+            own.mkdir(parents=True)
+            jobs.append(pool.submit(run_here, chosen[i::processes], kind, program, own))
+        return [one for job in jobs for one in job.result()]
+
+
+def main() -> None:
+    """Runs calls and prints their figures: python -m harness.pipecat_run --calls 300"""
+    import argparse
+    import tempfile
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bot", choices=list(BOTS), default="package")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--notes", type=int, default=30, help="how many faults to print")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of calls")
+    args = parser.parse_args()
+    chosen = [p for p in plans(args.calls, args.seed) if not args.only or p.number in args.only]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        program = build(Path(folder))
+        figures = table(run(chosen, args.bot, program, Path(folder), args.processes))
+        print(show(figures), f"\nin {time.monotonic() - began:.0f} s")
+    for line in figures["all"].failures + figures["all"].notes[: args.notes]:
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

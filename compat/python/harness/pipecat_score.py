@@ -241,15 +241,23 @@ def _users(s: Score, where: str, call: Call, ledger: list[dict[str, Any]]) -> No
             s.notes.append(f"{where}: the caller's words are there {n} times: {text!r}")
 
 
-def _of_list(messages: Iterable[dict[str, Any]], t: Truth) -> int | None:
-    """Returns how many words a list of messages has of an answer, or None if it has none."""
+def _of_list(
+    messages: Iterable[dict[str, Any]], t: Truth, others: list[Truth], right: int
+) -> int | None:
+    """Returns how many words a list of messages has of an answer, or None if it has none.
+
+    Answers may begin alike. A message that may be of another one counts only if it is right.
+    """
     whole, best = plain(t.request.text), None
     for m in messages:
         text = plain(text_of(m))
         if m.get("role") != "assistant" or not text:
             continue
         if whole.startswith(text) or text.startswith(whole):
-            best = max(best or 0, min(count(text_of(m)), t.total))
+            n = min(count(text_of(m)), t.total)
+            alike = any(plain(o.request.text).startswith(text) for o in others if o is not t)
+            if not alike or n <= right:
+                best = max(best or 0, n)
     return best
 
 
@@ -262,8 +270,8 @@ def _prompts(s: Score, where: str, call: Call, answers: list[Truth]) -> None:
         for t in answers:
             if t.request.at >= r.at:
                 break
-            n = _of_list(r.messages, t)
             begun = t.begun(r.at)
+            n = _of_list(r.messages, t, answers, begun)
             if n is not None and n > begun:
                 bad = True
                 s.notes.append(
@@ -277,8 +285,8 @@ def _prompts(s: Score, where: str, call: Call, answers: list[Truth]) -> None:
 def _pipecat(s: Score, call: Call, answers: list[Truth]) -> None:
     """Counts what Pipecat's own list has of the answers, for comparison."""
     for t in answers:
-        n = _of_list(call.context, t) or 0
         heard = t.heard()
+        n = _of_list(call.context, t, answers, heard) or 0
         s.pipecat["answers"] += 1
         s.pipecat["right within one"] += abs(n - heard) <= 1
         s.pipecat["unheard words"] += n > t.begun(1e12)

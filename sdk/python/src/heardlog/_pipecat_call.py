@@ -173,7 +173,6 @@ class Call:
             said: What the caller said after the LLM was asked last.
         """
         if self._joining is None:
-            await self.client.aclose()
             return
         await self._reporter.flush(PATIENCE)
         if self._appending:
@@ -183,7 +182,6 @@ class Call:
             await self._append_now(rest)
         self._reporter.send({"type": "end"})
         await self._reporter.aclose(PATIENCE)
-        await self.client.aclose()
 
     def _rest(self, said: str) -> list[dict[str, Any]]:
         """Returns messages that no request had: the caller's last words, and results of tools."""

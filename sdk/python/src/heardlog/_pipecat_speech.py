@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ PAUSE_MS = 80  # shorter silences are within words
 # of it yet. Only their ratio matters once a sentence was heard.
 LETTER_MS = 60.0
 WORD_LETTERS = 1.6
+# How much the length of a word differs from the estimate, as a part of the mean, twice.
+SPREAD = 0.35
 DENSE_LETTERS = 3.3  # a character of a script that is written without spaces
 
 
@@ -219,19 +222,27 @@ class Speech:
             if not w[-1].isalnum() and i + 1 < len(words):
                 groups.append([])
         if end is not None and len(groups) == len(runs):
-            return [x for g, r in zip(groups, runs) for x in _fill(g, [r])]
-        return _fill(words, runs)
+            return [x for g, r in zip(groups, runs) for x in _fill(g, [r], True)]
+        return _fill(words, runs, end is not None)
 
 
-def _fill(words: list[str], runs: list[tuple[float, float]]) -> list[dict[str, Any]]:
-    """Spreads words over stretches of sound, by their letters."""
+def _fill(words: list[str], runs: list[tuple[float, float]], whole: bool) -> list[dict[str, Any]]:
+    """Spreads words over stretches of sound, by their letters.
+
+    A word ends as late as it may, so that no word counts as heard that was not. If whole, the sound
+    is all that there is of the words: the last one ends with it.
+    """
     total = sum(weight(w) for w in words) or 1.0
     length = sum(b - a for a, b in runs)
+    mean = length / max(1, len(words))
     out, done = [], 0.0
-    for w in words:
+    for i, w in enumerate(words):
         begin = _at(runs, length * done / total, after=True)
         done += weight(w)
-        out.append(_word(w, begin, _at(runs, length * done / total, after=False)))
+        n = i + 1
+        late = SPREAD * mean * math.sqrt(n * (len(words) - n) / len(words) if whole else n)
+        end = length * done / total + late
+        out.append(_word(w, begin, _at(runs, min(end, length) if whole else end, after=False)))
     return out
 
 
@@ -244,8 +255,8 @@ def _at(runs: list[tuple[float, float]], ms: float, after: bool) -> float:
         if ms < b - a or (ms == b - a and not after):
             return a + ms
         ms -= b - a
-    a, b = runs[-1]
-    return a + min(ms, b - a) if ms > 0 else a
+    a, _ = runs[-1]
+    return a + max(ms, 0.0)
 
 
 def _word(text: str, start: float, end: float) -> dict[str, Any]:

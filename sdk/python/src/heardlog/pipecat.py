@@ -9,12 +9,15 @@ what was played of each answer, and the end of the call. See docs/guides/pipecat
 
 from __future__ import annotations
 
+import functools
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from openai import AsyncStream
+import httpx
+from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -52,6 +55,12 @@ PROGRESS_MS = 2000.0
 _ANSWER = "heardlog.answer"  # in the metadata of the frame that starts a response
 
 
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Returns the certificates to trust. To load them takes a tenth of a second: once is enough."""
+    return httpx.create_ssl_context()
+
+
 class LLMService(OpenAILLMService):
     """An LLM service whose requests go through Heardlog, which puts the call's memory in them.
 
@@ -85,7 +94,8 @@ class LLMService(OpenAILLMService):
         **kwargs: Any,
     ) -> None:
         named = identify(args, transport, session_id, caller)
-        client = AsyncHeardlog(url, secret)
+        self._http = httpx.AsyncClient(timeout=30.0, verify=_certificates())
+        client = AsyncHeardlog(url, secret, http_client=self._http)
         self.call = Call(client, named, properties)
         settings = settings or self.Settings()
         if not is_given(settings.model) or settings.model is None:
@@ -100,6 +110,17 @@ class LLMService(OpenAILLMService):
         )
         self.observer = Observer(self)
         self._answer: Answer | None = None
+
+    def create_client(
+        self, api_key: Any = None, base_url: Any = None, **kwargs: Any
+    ) -> AsyncOpenAI:
+        """Returns a client that shares its connections with the reports."""
+        return AsyncOpenAI(
+            api_key=api_key,
+            base_url=base_url,
+            default_headers=kwargs.get("default_headers"),
+            http_client=self._http,
+        )
 
     @property
     def session_id(self) -> str:
@@ -254,7 +275,9 @@ class Observer(BaseObserver):
         if isinstance(frame, TTSAudioRawFrame):
             speech = self._playing
             if speech is not None:
-                speech.played += 1000 * len(frame.audio) / 2 / frame.num_channels / frame.sample_rate
+                speech.played += (
+                    1000 * len(frame.audio) / 2 / frame.num_channels / frame.sample_rate
+                )
                 self._progress(speech)
         elif isinstance(frame, TTSStartedFrame):
             self._playing = self._speeches.get(frame.context_id or "") or self._playing
