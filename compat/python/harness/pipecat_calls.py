@@ -305,7 +305,7 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
             if plan.greeting:
                 await worker.queue_frame(TTSSpeakFrame(GREETINGS[plan.language]))
             await person.talk()
-        except Exception as err:  # noqa: BLE001 - reported with the call
+        except Exception as err:  # reported with the call
             call.failure = repr(err)
         call.ended_at = asyncio.get_running_loop().time()
         player.connected = plan.hang_up == "after"

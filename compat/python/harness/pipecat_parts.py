@@ -84,7 +84,7 @@ class _TTS(TTSService):
         self.speedup = rng.uniform(1.5, 8)
 
     async def chunks(self, speech: Speech) -> AsyncGenerator[tuple[float, bytes], None]:
-        """Yields the audio in pieces, each with its start in seconds, as fast as the TTS makes it."""
+        """Yields pieces of audio, each with its start in seconds, as fast as the TTS makes them."""
         await asyncio.sleep(self.latency)
         size = 2 * int(RATE * CHUNK_SECONDS)
         for at in range(0, len(speech.audio), size):

@@ -197,20 +197,17 @@ def _answer(s: Score, where: str, t: Truth, stored: list[dict[str, Any]]) -> Non
         s.notes.append(f"{where}: {len(kept)} times {t.request.text!r}")
     m = stored[0]
     interrupted = bool((m.get("metadata") or {}).get("interrupted"))
+    stored_as = f"{text_of(m)!r} {m.get('evidence')}"
     if t.at_the_edge:
         s.edge += 1
     elif interrupted and t.cut:
         s.hits += 1
     elif interrupted:
         s.false += 1
-        s.notes.append(
-            f"{where}: heard in full, stored {text_of(m)!r} of {t.request.text!r} {m.get('evidence')}"
-        )
+        s.notes.append(f"{where}: heard in full: {t.request.text!r}, stored {stored_as}")
     elif t.cut:
         s.missed += 1
-        s.notes.append(
-            f"{where}: {heard} of {t.total} words heard, stored whole {text_of(m)!r} {m.get('evidence')}"
-        )
+        s.notes.append(f"{where}: {heard} of {t.total} words heard, stored whole: {stored_as}")
     off = abs(count(text_of(m)) - heard)
     s.spoken += 1
     s.near[off] += 1
@@ -219,9 +216,7 @@ def _answer(s: Score, where: str, t: Truth, stored: list[dict[str, Any]]) -> Non
         s.sure += 1
         s.sure_right += off <= 1
     if off > 1:
-        s.notes.append(
-            f"{where}: off by {off}: {heard} of {t.total} heard, stored {text_of(m)!r} {m.get('evidence')}"
-        )
+        s.notes.append(f"{where}: off by {off}: {heard} of {t.total} heard, stored {stored_as}")
 
 
 def _users(s: Score, where: str, call: Call, ledger: list[dict[str, Any]]) -> None:
@@ -275,7 +270,7 @@ def _prompts(s: Score, where: str, call: Call, answers: list[Truth]) -> None:
             if n is not None and n > begun:
                 bad = True
                 s.notes.append(
-                    f"{where}: a prompt has {n} words of which {begun} had begun: {t.request.text!r}"
+                    f"{where}: a prompt has {n} words, {begun} had begun: {t.request.text!r}"
                 )
             lacks = lacks or (n or 0) < t.heard(r.at) - 3
         s.unheard += bad

@@ -1,5 +1,6 @@
 """What bots and callers say, in several languages. No sentence of a call comes twice."""
 
+# ruff: noqa: RUF001 - punctuation of other scripts
 from __future__ import annotations
 
 import random

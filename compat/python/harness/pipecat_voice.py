@@ -5,6 +5,7 @@ samples that were played. So what the caller heard is read from the audio itself
 framework believes.
 """
 
+# ruff: noqa: RUF001 - punctuation of other scripts
 from __future__ import annotations
 
 import array

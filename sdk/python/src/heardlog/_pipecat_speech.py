@@ -222,7 +222,7 @@ class Speech:
             if not w[-1].isalnum() and i + 1 < len(words):
                 groups.append([])
         if end is not None and len(groups) == len(runs):
-            return [x for g, r in zip(groups, runs) for x in _fill(g, [r], True)]
+            return [x for g, r in zip(groups, runs, strict=True) for x in _fill(g, [r], True)]
         return _fill(words, runs, end is not None)
 
 

@@ -65,8 +65,9 @@ class LLMService(OpenAILLMService):
     """An LLM service whose requests go through Heardlog, which puts the call's memory in them.
 
     The call is named by the first of these that is known: ``session_id``; the call ID of the
-    telephone provider, of Daily's dial-in, or the session ID in ``args``; Daily's or LiveKit's room.
-    Otherwise it gets a random name. The caller is ``caller``, or the telephone number in ``args``.
+    telephone provider, that of Daily's dial-in, or the session ID in ``args``; Daily's or LiveKit's
+    room. Otherwise it gets a random name. The caller is ``caller``, or the telephone number in
+    ``args``.
 
     Args:
         args: The runner's arguments of the bot.
@@ -184,7 +185,8 @@ class Observer(BaseObserver):
         self._playing: Speech | None = None
         self._last_pts = 0
         self._letter_ms: float | None = None
-        self._turn: list[tuple[int, str]] = []  # transcripts of the caller's last words
+        # The caller's words that the LLM has not been asked with, and when that turn began, ns.
+        self._turn: list[tuple[int, str]] = []
         self._turn_began: int | None = None
         self._closed = False
 
@@ -199,6 +201,7 @@ class Observer(BaseObserver):
         elif source is self._llm:
             if isinstance(frame, LLMFullResponseStartFrame):
                 self._open.append(frame.metadata[_ANSWER])
+                self._turn, self._turn_began = [], None  # the LLM has been asked with these words
         if data.first_push:
             self._on_caller(frame, data.timestamp)
 
@@ -210,9 +213,11 @@ class Observer(BaseObserver):
         self._closed = True
         for answer in list(self._open):
             self._settle(answer, "interrupted", by="api_leave")
-        last = self._turn_began
-        words = [t for at, t in self._turn if last is not None and at >= last - 200_000_000]
-        await self._call.end(" ".join(words))
+        said = ""
+        if self._turn_began is not None:  # a transcript may have begun the turn
+            since = self._turn_began - 200_000_000
+            said = " ".join(text for at, text in self._turn if at >= since)
+        await self._call.end(said)
 
     # What the TTS makes
 
