@@ -39,7 +39,7 @@ const (
 	SeqHeader   = "X-Heardlog-Seq"
 )
 
-// MemoryHeader is "off" if the store is away and the call goes on without it: the turn is not
+// MemoryHeader is "off" for a call of prompt.ModeOff, and if the store is away and the call goes on without it: the turn is not
 // stored, and has no place that could be named.
 const MemoryHeader = "X-Heardlog-Memory"
 

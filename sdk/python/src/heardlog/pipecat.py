@@ -9,6 +9,7 @@ what was played of each answer, and the end of the call. See docs/guides/pipecat
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import ssl
@@ -51,6 +52,9 @@ logger = logging.getLogger("heardlog")
 
 # How much audio is played between two reports of an answer's progress.
 PROGRESS_MS = 2000.0
+
+# Whether a request is no turn of the call: a summary, for example.
+_aside: contextvars.ContextVar[bool] = contextvars.ContextVar("heardlog_aside", default=False)
 
 _ANSWER = "heardlog.answer"  # in the metadata of the frame that starts a response
 
@@ -147,13 +151,17 @@ class LLMService(OpenAILLMService):
         return _Watched(await super().get_chat_completions(context), answer)  # type: ignore[return-value]
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
-        # A summary, for example, is no turn of the call.
-        client = self._client
-        self._client = client.with_options(default_headers={"X-Heardlog-Mode": "off"})
+        token = _aside.set(True)
         try:
             return await super().run_inference(*args, **kwargs)
         finally:
-            self._client = client
+            _aside.reset(token)
+
+    def build_chat_completion_params(self, params_from_context: Any) -> dict[str, Any]:
+        params: dict[str, Any] = super().build_chat_completion_params(params_from_context)
+        if _aside.get():
+            params["extra_headers"] = {**params.get("extra_headers", {}), "X-Heardlog-Mode": "off"}
+        return params
 
 
 class _Watched:
