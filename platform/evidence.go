@@ -32,9 +32,12 @@ type Evidence struct {
 	Heard   *string // the heard text or, with Playing, the text known to have been played so far
 	HeardMS *int64  // how much audio was played, ms
 	Words   []Word  // times within the audio, or within the stretch of audio that began at StartMS
-	Full    bool    // heard to its end
-	Cut     bool    // the caller cut it
-	Playing bool    // it is being played: what is told may still grow
+	// Estimated means that the times of Words are not the voice's: the words were spread over its
+	// audio.
+	Estimated bool
+	Full      bool // heard to its end
+	Cut       bool // the caller cut it
+	Playing   bool // it is being played: what is told may still grow
 	// With Playing: Heard is from the platform's account of the conversation, not from its speech
 	// events.
 	Account bool

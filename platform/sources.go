@@ -1,7 +1,6 @@
 package platform
 
 import (
-	"math"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -189,59 +188,6 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 		return e.Generated != ""
 	}
 	return true
-}
-
-// botOutput reads RTVI's account of one stretch of text: spoken to its end, or up to
-// spoken_progress.accumulated.
-func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	d := row.Get("data")
-	switch d.Get("spoken_status").String() {
-	case "completed":
-		if s := d.Get("text"); s.Type == gjson.String {
-			e.Heard = &s.Str
-		}
-	case "in-progress":
-	default: // new, or a version that does not say: nothing of it is known to be played
-		return false
-	}
-	e.Playing = true
-	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
-}
-
-// botSpeech reads the account of heardlog's Python package of one answer: how much of its audio was
-// played, and which words that was.
-func botSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	if e.ItemID == "" || e.HeardMS == nil {
-		return false
-	}
-	ended := wordsUntil(e.Words, *e.HeardMS)
-	switch row.Get("data.status").String() {
-	case "completed":
-		e.Full, e.Generated, e.AtMS = true, wordsUntil(e.Words, math.MaxInt64), 0
-	case "interrupted":
-		e.Cut, e.By = true, causedBy(row.Get("data.caused_by").String())
-		if *e.HeardMS == 0 { // that needs no estimate
-			e.Heard, e.Words, e.HeardMS = &ended, nil, nil
-		}
-	case "speaking":
-		e.Playing, e.Heard, e.Words, e.HeardMS, e.AtMS = true, &ended, nil, nil, 0
-		return ended != ""
-	default:
-		return false
-	}
-	return true
-}
-
-// wordsUntil returns the words that had ended by ms.
-func wordsUntil(words []Word, ms int64) string {
-	var out []string
-	for _, w := range words {
-		if w.EndMS > ms {
-			break
-		}
-		out = append(out, w.Text)
-	}
-	return strings.Join(out, " ")
 }
 
 // retellRow reads a row of a growing transcript. The row before a user's row was interrupted there
