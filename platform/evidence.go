@@ -32,12 +32,9 @@ type Evidence struct {
 	Heard   *string // the heard text or, with Playing, the text known to have been played so far
 	HeardMS *int64  // how much audio was played, ms
 	Words   []Word  // times within the audio, or within the stretch of audio that began at StartMS
-	// Estimated means that the times of Words are not the voice's: the words were spread over its
-	// audio.
-	Estimated bool
-	Full      bool // heard to its end
-	Cut       bool // the caller cut it
-	Playing   bool // it is being played: what is told may still grow
+	Full    bool    // heard to its end
+	Cut     bool    // the caller cut it
+	Playing bool    // it is being played: what is told may still grow
 	// With Playing: Heard is from the platform's account of the conversation, not from its speech
 	// events.
 	Account bool
@@ -47,6 +44,9 @@ type Evidence struct {
 	StartMS int64  // Unix ms at which the stretch of audio began; with Playing
 	AtMS    int64  // Unix ms that the evidence speaks of
 	By      string // end.metadata.caused_by of Agora's turn table, where the platform says it
+	// Estimated means that the times of Words are not the voice's: the words were spread over its
+	// audio.
+	Estimated bool
 }
 
 // Word is a word's place in the audio, ms.

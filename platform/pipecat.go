@@ -7,23 +7,6 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// botOutput reads RTVI's account of one stretch of text: spoken to its end, or up to
-// spoken_progress.accumulated.
-func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	d := row.Get("data")
-	switch d.Get("spoken_status").String() {
-	case "completed":
-		if s := d.Get("text"); s.Type == gjson.String {
-			e.Heard = &s.Str
-		}
-	case "in-progress":
-	default: // new, or a version that does not say: nothing of it is known to be played
-		return false
-	}
-	e.Playing = true
-	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
-}
-
 // botSpeech reads the account of heardlog's Python package of one answer: how much of its audio was
 // played, and which words that was.
 func botSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {

@@ -190,6 +190,23 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return true
 }
 
+// botOutput reads RTVI's account of one stretch of text: spoken to its end, or up to
+// spoken_progress.accumulated.
+func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	d := row.Get("data")
+	switch d.Get("spoken_status").String() {
+	case "completed":
+		if s := d.Get("text"); s.Type == gjson.String {
+			e.Heard = &s.Str
+		}
+	case "in-progress":
+	default: // new, or a version that does not say: nothing of it is known to be played
+		return false
+	}
+	e.Playing = true
+	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
+}
+
 // retellRow reads a row of a growing transcript. The row before a user's row was interrupted there
 // or heard in full, and the last row is still being spoken unless the call is over.
 func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
