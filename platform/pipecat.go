@@ -10,7 +10,7 @@ import (
 // botSpeech reads the account of heardlog's Python package of one answer: how much of its audio was
 // played, and which words that was.
 func botSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	if e.ItemID == "" || e.HeardMS == nil {
+	if e.HeardMS == nil {
 		return false
 	}
 	ended := wordsUntil(e.Words, *e.HeardMS)

@@ -31,6 +31,7 @@ type Passed struct {
 // messages of the request as they are, and nothing is stored. Of llm.params it gets those that Ask
 // sends. It fails as PassThrough does.
 func (r *Runner) ServeAside(w http.ResponseWriter, req *http.Request, agent *memory.Agent, in *llmadapter.Request) error {
+	now := r.cfg.Now()
 	llm, hide := r.settings(agent.Settings.LLM), r.cfg.Redactor(agent)
 	a := llmadapter.Assembly{
 		Request: in, InPlace: true, Model: llm.Model, Params: questionParams(llm.Params, false),
@@ -45,7 +46,10 @@ func (r *Runner) ServeAside(w http.ResponseWriter, req *http.Request, agent *mem
 			a.Messages = append(a.Messages, llmadapter.FromIncoming(m))
 		}
 	}
-	w.Header().Set(MemoryHeader, "off")
+	h := w.Header()
+	h.Set(AgentHeader, agent.ID)
+	h.Set(MemoryHeader, "off")
+	(&timing{arrived: now, begun: now, asked: r.cfg.Now()}).set(h)
 	return r.PassThrough(w, req, agent.Settings.LLM, Passed{
 		Method: http.MethodPost, Path: "/chat/completions", ContentType: "application/json", Accept: req.Header.Get("Accept"),
 		Body: a.Append(make([]byte, 0, a.Size())),
