@@ -50,7 +50,29 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if r.Header.Get(prompt.ModeHeader) == prompt.ModeOff {
+		return abort(r, a.aside(w, r, req))
+	}
 	return abort(r, a.complete(w, r, req, req.Member, 0))
+}
+
+// aside answers a chat completion that is no turn: the LLM of its agent gets the messages as they
+// are, and nothing is stored.
+func (a *proxyAPI) aside(w http.ResponseWriter, r *http.Request, req *llmadapter.Request) error {
+	id, err := a.agentOfCall(r, req, req.Member)
+	if err != nil {
+		return err
+	}
+	infoOf(r).agent = id
+	agent, err := a.memory.Agent(r.Context(), projectOf(r), id)
+	if fault.Is(err, fault.NotFound) && a.autoJoin != nil && chi.URLParam(r, "id") == "" {
+		agent, err = memory.Agent{Project: projectOf(r), ID: id}, nil // its first turn will start it
+	}
+	if err != nil {
+		return err
+	}
+	infoOf(r).leaveTurn() // the answer may take long
+	return a.turns.ServeAside(w, r, &agent, req)
 }
 
 // complete answers a chat completion that was read. member returns a member of the body that the

@@ -56,6 +56,9 @@ type Evidence struct {
 	StartMS int64  // Unix ms at which the stretch of audio began; with Playing
 	AtMS    int64  // Unix ms that the evidence speaks of
 	By      string // end.metadata.caused_by of Agora's turn table, where the platform says it
+	// Estimated means that the times of Words are not the voice's: the words were spread over its
+	// audio.
+	Estimated bool
 }
 
 // Word is a word's place in the audio, ms.

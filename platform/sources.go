@@ -54,6 +54,7 @@ func sources() []source {
 		{name: "pipecat", kind: "type", events: map[string]rule{
 			"bot-output":      {heard: "data.spoken_progress.accumulated", more: botOutput},
 			"bot-interrupted": {at: "data.timestamp|timestamp", more: cut},
+			"bot-speech":      {item: "data.id", heardMS: "data.played_ms", words: "data.words", at: "data.timestamp", more: botSpeech},
 			"end":             pipecatEnd, "disconnect-bot": pipecatEnd,
 		}},
 		{name: "retell", kind: "interaction_type|event", events: map[string]rule{

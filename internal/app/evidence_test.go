@@ -104,6 +104,9 @@ func TestEvidenceOfEachPlatform(t *testing.T) {
 		"openai-realtime":         {[]string{"conversation.item.truncate"}, "The train leaves at nine", "word_times"},
 		"pipecat":                 {[]string{"bot-output-new", "bot-output", "bot-interrupted"}, "The train leaves at nine", "word_times"},
 		"pipecat, sentence":       {[]string{"bot-output", "bot-output-completed", "bot-interrupted"}, "The train leaves at nine from platform two.", "word_times"},
+		"pipecat, package":        {[]string{"bot-speech-speaking", "bot-speech"}, "The train leaves at nine", "word_times"},
+		"pipecat, whole":          {[]string{"bot-speech-speaking", "bot-speech-completed"}, answer, "vendor_text"},
+		"pipecat, unplayed":       {[]string{"bot-speech-other", "bot-speech-unplayed"}, "", "vendor_text"},
 		"retell":                  {[]string{"update_only-speaking", "update_only"}, "The train leaves at nine", "vendor_text"},
 		"retell, whole":           {[]string{"update_only-speaking", "call_ended"}, answer, "vendor_text"},
 		"telnyx":                  {[]string{"interrupt"}, "The train leaves at nine", "vendor_text"},
@@ -117,7 +120,9 @@ func TestEvidenceOfEachPlatform(t *testing.T) {
 		for _, order := range []string{"forwards", "backwards"} {
 			id := s.join(name+" "+order, nil)
 			// A first turn that no event speaks of, so that turns count as in the fixtures.
-			s.say(id, user("x"), assistant("Good morning to you."), user("When is my train?"), assistant("We shall see what that is."), user("So?"), assistant(answer))
+			last := assistant(answer)
+			last["id"] = "chatcmpl-1"
+			s.say(id, user("x"), assistant("Good morning to you."), user("When is my train?"), assistant("We shall see what that is."), user("So?"), last)
 			ids[name+" "+order] = id
 		}
 	}

@@ -30,6 +30,9 @@ import (
 const (
 	ModeInject    = "inject"    // it sends only what is new
 	ModeReconcile = "reconcile" // it sends its whole history with each call
+	// ModeOff, in ModeHeader only, is for a question that is no turn of the conversation, such as a
+	// platform's request for a summary.
+	ModeOff = "off"
 )
 
 // Values of memory.LLMSettings.OnQuestion.

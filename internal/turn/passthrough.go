@@ -27,6 +27,35 @@ type Passed struct {
 	Body        []byte // nil sends none
 }
 
+// ServeAside answers a client's chat completion without the memory: the agent's LLM gets the
+// messages of the request as they are, and nothing is stored. Of llm.params it gets those that Ask
+// sends. It fails as PassThrough does.
+func (r *Runner) ServeAside(w http.ResponseWriter, req *http.Request, agent *memory.Agent, in *llmadapter.Request) error {
+	now := r.cfg.Now()
+	llm, hide := r.settings(agent.Settings.LLM), r.cfg.Redactor(agent)
+	a := llmadapter.Assembly{
+		Request: in, InPlace: true, Model: llm.Model, Params: questionParams(llm.Params, false),
+		To: llmadapter.Recipient{Members: llmadapter.PassedMembers()}, Shape: llm.Shape,
+	}
+	for i := range in.Messages {
+		m := &in.Messages[i]
+		if hide.HidesFromUpstream() {
+			m.Raw, m.Content, m.ToolCalls = hide.Message(m.Raw), hide.Parts(m.Content), hide.Calls(m.ToolCalls)
+		}
+		if !m.IsSystem() {
+			a.Messages = append(a.Messages, llmadapter.FromIncoming(m))
+		}
+	}
+	h := w.Header()
+	h.Set(AgentHeader, agent.ID)
+	h.Set(MemoryHeader, "off")
+	(&timing{arrived: now, begun: now, asked: r.cfg.Now()}).set(h)
+	return r.PassThrough(w, req, agent.Settings.LLM, Passed{
+		Method: http.MethodPost, Path: "/chat/completions", ContentType: "application/json", Accept: req.Header.Get("Accept"),
+		Body: a.Append(make([]byte, 0, a.Size())),
+	})
+}
+
 // PassThrough sends a request to the upstream and its response to the client. agent holds the
 // settings to use; its zero value means the server's own LLM. Neither retries nor fallbacks apply.
 // A nil error means that all was written, ErrAborted that the connection must be aborted.

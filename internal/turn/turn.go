@@ -39,8 +39,8 @@ const (
 	SeqHeader   = "X-Heardlog-Seq"
 )
 
-// MemoryHeader is "off" if the store is away and the call goes on without it: the turn is not
-// stored, and has no place that could be named.
+// MemoryHeader is "off" for a call of prompt.ModeOff. It is also "off" if the store is away and the
+// call goes on without it: the turn is not stored yet, and has neither turn nor place.
 const MemoryHeader = "X-Heardlog-Memory"
 
 // RecallHeader describes what of earlier calls was put in front of the caller's words: how many
