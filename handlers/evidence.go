@@ -222,7 +222,7 @@ func reportsOf(list []platform.Evidence) ([]evidence.Report, error) {
 	for _, e := range list {
 		r := evidence.Report{
 			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
-			Item: e.Item, Said: e.Said, MadeMS: e.MadeMS, WholeMS: e.WholeMS, Rough: e.Rough, Confidence: e.Confidence,
+			Item: e.Item, Said: e.Said, MadeMS: e.MadeMS, WholeMS: e.WholeMS, Rough: e.Rough, Confidence: e.Confidence, Estimated: e.Estimated,
 			Playing: e.Playing, Account: e.Account, Echo: e.Echo, Over: e.Over, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
 		}
 		var err error
