@@ -26,12 +26,14 @@ class Record(NamedTuple):
 
     Attributes:
         item: The item, as JSON.
-        view: The message that stands for it in history, context and recall; None for an item that
-            is not text, such as a thought.
+        view: The message that stands for it in history, context and recall, or several; None for
+            an item that is not text, such as a thought.
+        key: If given, an item with the same key is stored once by an agent.
     """
 
     item: Any
-    view: dict[str, Any] | None
+    view: dict[str, Any] | list[dict[str, Any]] | None
+    key: str | None = None
 
 
 class Stored(NamedTuple):
@@ -48,6 +50,11 @@ class Stored(NamedTuple):
     heard: str | None
     entry: models.LedgerEntry
     agent_id: str
+
+    @property
+    def key(self) -> str:
+        """The key that it was stored with, or one that was made."""
+        return _task(self.entry)
 
 
 class Items:
@@ -90,14 +97,23 @@ class Items:
             (self.agent()).append(messages)
 
     def _messages(self, record: Record) -> list[dict[str, Any]]:
-        scope = _http.given(user_id=self._user, session_id=self.name, task_id=uuid.uuid4().hex)
-        view = record.view
-        if view is not None and len(_http.encoded(record.item)) <= _MOST:
-            return [{**view, "scope": scope, "metadata": {_FIELD: record.item}}]
-        hidden: dict[str, Any] = {"role": "system", "status": "draft", "scope": scope}
-        hidden["content"] = _http.encoded(record.item).decode()
-        hidden["metadata"] = {_FIELD: True}
-        return [hidden] if view is None else [{**view, "scope": scope}, hidden]
+        key = record.key or uuid.uuid4().hex
+        scope = _http.given(user_id=self._user, session_id=self.name, task_id=key)
+        views = [record.view] if isinstance(record.view, dict) else record.view or []
+        # Only the first of several messages has the item.
+        messages = [{**view, "scope": scope, "metadata": {_FIELD: False}} for view in views]
+        if messages and len(_http.encoded(record.item)) <= _MOST:
+            messages[0]["metadata"] = {_FIELD: record.item}
+        else:
+            if messages:
+                messages[0]["metadata"] = {}
+            hidden: dict[str, Any] = {"role": "system", "status": "draft", "scope": scope}
+            hidden["content"] = _http.encoded(record.item).decode()
+            messages.append({**hidden, "metadata": {_FIELD: True}})
+        if record.key is not None:
+            for number, message in enumerate(messages):
+                message["id"] = f"{record.key}.{number}"
+        return messages
 
     def read(self, limit: int | None = None) -> list[Stored]:
         """Returns the items, oldest first; with a limit at least that many of the newest."""
@@ -128,6 +144,8 @@ class Items:
             if entry["seq"] <= cleared or (task in taken and draft):
                 continue
             raw = entry["metadata"].get(_FIELD)
+            if raw is False:
+                continue
             if (raw is None or draft) and task in hidden:
                 raw = _http.decoded(hidden[task]["content"])
                 taken.add(task)

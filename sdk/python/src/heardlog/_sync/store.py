@@ -131,6 +131,8 @@ class Store:
     def recall(self, user_id: str, query: str, limit: int) -> list[Row]:
         """Returns what a caller said and heard in any call, and what is known of them."""
         found = self._log.recall(user_id, query, k=min(limit, 100))
+        if found["strength"] == "none":  # nothing of it is about the query
+            return []
         rows = []
         for hit in found["hits"]:
             value = {k: v for k, v in hit.items() if k not in ("score", "explain")}
