@@ -181,10 +181,14 @@ async function run(call, { seed, wordTimes, synchronized, model, connect, turns 
       await acts[act]();
     }
     const end = r.next();
-    call.kinds.push(end < 0.35 ? 'hangs up' : end < 0.7 ? 'goodbye' : 'goodbye by instructions');
-    if (end < 0.35) {
+    call.kinds.push(end < 0.3 ? 'hangs up' : end < 0.45 ? 'leaves at once' : end < 0.7 ? 'goodbye' : 'goodbye by instructions');
+    if (end < 0.3) {
       await talk(question(r));
       if (await speaking()) await sleep(r.between(200, 3000));
+    } else if (end < 0.45) {
+      await quiet();
+      await talk('No, that was all. Thank you, goodbye.');
+      await sleep(r.between(0, 250));
     } else {
       await talk('Thank you, goodbye.');
       if (end >= 0.7) {

@@ -87,7 +87,10 @@ export function judge(truth, record) {
   const known = ` ${truth.items.filter(({ item }) => item.type === 'message' && item.role === 'user').map(({ item }) => wordsOf(item.content.join(' ')).join(' ')).join(' ')} `;
   const lostWords = truth.said.filter((t) => !callers.includes(` ${wordsOf(t).join(' ')} `));
   const lostByLiveKit = truth.said.filter((t) => !known.includes(` ${wordsOf(t).join(' ')} `));
-  return { rows, spare, said: truth.said.length, lostWords, lostByLiveKit, falseInterruptions: truth.falseInterruptions, notes: truth.notes };
+  // Answers in the record that come before one that was spoken earlier.
+  const order = answers.filter((a) => of.get(a)?.state === 'final' && a.started).map((a) => of.get(a).seq);
+  const disordered = order.filter((seq, i) => order.slice(0, i).some((earlier) => earlier > seq)).length;
+  return { rows, spare, disordered, said: truth.said.length, lostWords, lostByLiveKit, falseInterruptions: truth.falseInterruptions, notes: truth.notes };
 }
 
 // nextPrompt compares the first prompt after an answer has ended with what was heard of it.
@@ -141,6 +144,8 @@ export function summary(verdicts) {
     "caller's words whole in LiveKit's history": `${sum((v) => v.said - v.lostByLiveKit.length)} of ${sum((v) => v.said)}`,
     'next prompt: > 3 unheard words / > 3 heard words missing': `${count(prompts, (r) => r.unheard > 3)} / ${count(prompts, (r) => r.missing > 3)} of ${prompts.length}`,
     'confidence >= 90, right within one word': `${count(sure, (r) => r.scheduled && r.state !== 'unplayed' && r.off <= 1)} of ${sure.length} (${percent(count(sure, (r) => r.scheduled && r.state !== 'unplayed' && r.off <= 1), sure.length)})`,
+    'answers in the wrong order': sum((v) => v.disordered),
+    'events refused': sum((v) => v.refused),
     'script faults': sum((v) => v.notes.length),
   };
 }

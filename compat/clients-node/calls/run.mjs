@@ -95,7 +95,7 @@ async function one(series, events, i) {
     writeFileSync(join(o.trace, `${name}.jsonl`), `${lines.join('\n')}\n`);
     writeFileSync(join(o.trace, `${name}.truth.json`), JSON.stringify({ kinds: truth.kinds, notes: truth.notes, said: truth.said, verdict, record: record.messages }, null, 1));
   }
-  return { name, ...verdict };
+  return { name, refused: heardlog.wire.filter((w) => w.status >= 400).length, ...verdict };
 }
 
 async function startServer() {
