@@ -1,59 +1,40 @@
 // Connects a session to Heardlog as the guide does, and keeps what went over the wire.
 import { LLM } from '@livekit/agents-plugin-openai';
+import { Heardlog } from 'heardlog';
+import { attach, llmOptions } from 'heardlog/livekit';
 import { OpenAI } from 'openai';
 
-let report;
-const real = globalThis.fetch;
-const wires = new Map();
-
-// Every request that names a job is kept in the job's list, events and requests alike.
-globalThis.fetch = async (url, init) => {
-  const res = await real(url, init);
-  const job = new Headers(init?.headers).get('x-livekit-job-id');
-  const wire = wires.get(job);
-  if (wire && init?.body && !String(url).includes('/chat/completions')) {
-    const body = JSON.parse(init.body);
-    const entry = { at: Date.now(), path: new URL(url).pathname, body, status: res.status };
-    wire.push(entry);
-    res.clone().json().then((answer) => (entry.answer = answer), () => {});
-  }
-  return res;
-};
-
-// attached returns the LLM of a call and what connects its session.
+// attached returns the LLM of a call and what connects its session. wire has each request and event.
 export function attached({ base, name, events }) {
   const wire = [];
-  wires.set(name, wire);
-  const fetched = async (url, init) => {
-    if (init?.body) wire.push({ at: Date.now(), path: new URL(url).pathname, body: JSON.parse(init.body) });
-    return real(url, init);
+  const keep = async (url, init) => {
+    const entry = { at: Date.now(), path: new URL(url).pathname, body: init?.body && JSON.parse(init.body) };
+    if (init?.body) wire.push(entry);
+    const res = await fetch(url, init);
+    entry.status = res.status;
+    if (!entry.path.endsWith('/chat/completions')) {
+      res.clone().json().then((answer) => (entry.answer = answer), () => {});
+    }
+    return res;
   };
-  const client = new OpenAI({ baseURL: base, apiKey: 'unused', maxRetries: 0, defaultHeaders: { 'X-LiveKit-Job-ID': name }, fetch: fetched });
-  const ask = async (method, path, body) => {
-    const res = await real(base + path, { method, headers: { 'content-type': 'application/json', 'X-LiveKit-Job-ID': name }, body: body && JSON.stringify(body) });
-    const text = await res.text();
-    return text ? JSON.parse(text) : {};
-  };
+  const client = new Heardlog({ url: base, fetch: keep });
+  const log = new Heardlog({ url: base });
   return {
     wire,
-    model: new LLM({ client, model: name }),
-    async prepare() {
-      process.env.HEARDLOG_URL = base;
-      ({ report } = await import('../../../examples/livekit-js/heardlog.mjs'));
+    model: new LLM({ client: new OpenAI({ ...llmOptions(name, { client }), maxRetries: 0, fetch: keep }), model: name }),
+    connect(session) {
+      if (!events) return async () => {};
+      const { close } = attach(session, { jobId: name, client, log: (line) => console.error(line) });
+      return close;
     },
-    connect: (session) => (events ? report(session, name) : async () => {}),
     // record ends the call, if nothing has, and returns what is stored.
     async record() {
-      wires.delete(name);
-      const { agent_id } = await ask('POST', '/evidence/livekit', { type: 'nothing', job_id: name });
-      if (!agent_id) return { messages: [] };
-      await ask('POST', `/agents/${agent_id}/leave`);
+      const { agent_id } = await log.evidence('livekit', { type: 'nothing', job_id: name });
       const messages = [];
-      for (let after = 0; ; ) {
-        const page = await ask('GET', `/agents/${agent_id}/messages?limit=1000&after_seq=${after}`);
-        if (!page.messages?.length) break;
-        messages.push(...page.messages);
-        after = page.messages.at(-1).seq;
+      if (agent_id) {
+        const agent = log.agent(agent_id);
+        await agent.leave();
+        for await (const m of agent.messages()) messages.push(m);
       }
       return { messages };
     },

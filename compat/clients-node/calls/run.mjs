@@ -1,10 +1,10 @@
 // Plays calls of real LiveKit sessions against a Heardlog server and compares the record with what
 // the loudspeaker played.
 //
-//   node calls/run.mjs --server http://127.0.0.1:8080 --api PATH [--calls 60] [--seed 1]
+//   node calls/run.mjs --api PATH [--calls 60] [--seed 1]
 //     [--series words,estimate,none] [--events on,off] [--at-once 20] [--trace FOLDER] [--out FILE]
 //
-// With --api it starts that binary of the server itself, with a new store.
+// PATH is the server's binary; it runs with a new store. FOLDER gets what went over the wire.
 import { initializeLogger } from '@livekit/agents';
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -30,7 +30,6 @@ const { values: o } = parseArgs({
     trace: { type: 'string' },
     out: { type: 'string' },
     log: { type: 'string', default: 'silent' },
-    proxy: { type: 'boolean', default: false },
   },
 });
 initializeLogger({ pretty: false, level: o.log });
@@ -71,7 +70,6 @@ async function one(series, events, i) {
   const name = `${series}-${events ? 'on' : 'off'}-${o.seed}-${i}`;
   const seed = Number(o.seed) * 100003 + i;
   const heardlog = attached({ base: `${server.url}/v1`, name, events });
-  await heardlog.prepare();
   const { call, run } = await play({
     name,
     seed,
