@@ -37,8 +37,9 @@ test('the session is reported in its order, each answer with the stream it came 
   await speaking;
   session.interrupt({ force: true });
   await answer.waitForPlayout();
-  await session.close();
-  await attached.close();
+  const closing = session.close();
+  await attached.close(); // it waits for the session
+  await closing;
   assert.deepEqual(said, []);
   assert.equal(attached.reporter.dropped, 0);
   const types = events.map((e) => e.type);
@@ -61,6 +62,13 @@ test('the session is reported in its order, each answer with the stream it came 
   assert.equal((await agent.info()).user_id, 'anna');
   const texts = (await agent.history()).map((m) => `${m.role}: ${m.content.trim()}`);
   assert.deepEqual(texts, ['assistant: Welcome.', 'user: When is my train?', 'assistant: The train leaves at nine.', 'user: Count.', `assistant: ${items[4].content.join('').trim()}`]);
+});
+
+test('a session that never started holds nothing up', async (t) => {
+  const { attached } = await setUp(t);
+  const before = Date.now();
+  await attached.close();
+  assert.ok(Date.now() - before < 4000);
 });
 
 test('without a join, the first request starts the agent', async (t) => {

@@ -19,7 +19,7 @@ export interface Attached {
   /** Settled when the agent is started. A server that does not join by itself needs it before the first request. */
   readonly ready: Promise<void>;
   flush(timeout?: number): Promise<boolean>;
-  /** Waits until everything has arrived, for at most timeout ms. */
+  /** Waits until the session is closed and everything has arrived, for at most timeout ms (default 5,000). */
   close(timeout?: number): Promise<void>;
 }
 

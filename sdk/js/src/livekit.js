@@ -36,23 +36,51 @@ export function attach(session, { jobId, client = new Heardlog(), join = {}, ...
   const reporter = new Reporter(client, 'livekit', headers, { ...settings, log, after: ready });
   const played = new Playback(session);
   const tagged = new WeakSet();
+  let running = false;
   for (const type of EVENTS) {
     session.on(type, (event) => {
+      running = true;
       try {
         tag(session.llm, tagged);
+        tag(agentOf(session)?.llm, tagged); // an agent may have its own
         played.listen();
         const made = shape(type, event, played);
         if (made) reporter.send(made);
-      } catch (err) {
+      } catch (err) { // never into the session
         log(`heardlog: ${type}: ${err?.message ?? err}`);
       }
     });
   }
+  let over;
+  const ended = new Promise((resolve) => (over = resolve));
   session.on('close', ({ reason, createdAt }) => {
+    over();
     reporter.send({ type: 'close', created_at: createdAt, reason: String(reason), chat_history: snake(session.history.toJSON({ excludeTimestamp: false })) });
   });
   tag(session.llm, tagged);
-  return { reporter, ready, flush: (timeout) => reporter.flush(timeout), close: (timeout) => reporter.close(timeout) };
+  return {
+    reporter,
+    ready,
+    flush: (timeout) => reporter.flush(timeout),
+    async close(timeout = 5000) {
+      const end = Date.now() + timeout;
+      if (running) await within(timeout, ended); // the session may still be closing
+      await reporter.close(Math.max(0, end - Date.now()));
+    },
+  };
+}
+
+function agentOf(session) {
+  try {
+    return session.currentAgent;
+  } catch {
+    return undefined; // it is not running
+  }
+}
+
+function within(ms, promise) {
+  let timer;
+  return Promise.race([promise, new Promise((resolve) => (timer = setTimeout(resolve, ms)))]).finally(() => clearTimeout(timer));
 }
 
 // start joins the job's agent, so that events before the first request have one. If a request was
@@ -86,6 +114,7 @@ function shape(type, event, played) {
     case 'function_tools_executed':
       return { ...out, function_calls: event.functionCalls.map((c) => snake(c.toJSON())), function_call_outputs: event.functionCallOutputs.map((o) => o && snake(o.toJSON())) };
     case 'metrics_collected':
+      if (!event.metrics.speechId) return undefined; // those of voice detection come all the time
       return { ...out, metrics: snake(event.metrics) };
     default:
       return { ...out, old_state: event.oldState, new_state: event.newState };
