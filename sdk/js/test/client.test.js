@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { Heardlog, HeardlogError } from 'heardlog';
 import { llm, start } from './support/server.js';
@@ -130,4 +131,13 @@ test('what a repeat cannot mend is not repeated', async () => {
   calls = 0;
   await assert.rejects(new Heardlog({ fetch: answer(503) }).request('POST', '/anything', { body: {} }), { status: 503 });
   assert.equal(calls, 1);
+});
+
+test('the package imports nothing but itself', () => {
+  const src = new URL('../src/', import.meta.url);
+  for (const file of readdirSync(src).filter((f) => f.endsWith('.js'))) {
+    const text = readFileSync(new URL(file, src), 'utf8');
+    for (const [, from] of text.matchAll(/^(?:import|export) .* from '(.+)';$/gm)) assert.match(from, /^\.\//, file);
+    assert.doesNotMatch(text, /\b(?:require|import)\(|\bBuffer\b|(?<!globalThis\.)\bprocess\./, file);
+  }
 });
