@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a release: static binaries in archives with the licences, a bill of materials for each, and
-# SHA256SUMS. The version is that of the checkout's tag, else one made of its commit.
+# Makes a release: static binaries in archives with the licences, the packages of npm and Python, a
+# bill of materials for each, and SHA256SUMS. The version of all is that of the checkout's tag, else
+# one made of its commit.
 #
 #   scripts/release.sh [FOLDER [OS/ARCH...]]
 #
@@ -40,7 +41,9 @@ for target in "${targets[@]}"; do
   else
     tar -C "$tmp" -czf "$out/$name.tar.gz" "$name"
   fi
+  version=$(go version -m "$program" | awk '$1 == "mod" { print $3 }')
   if [ "$target" = "$(go env GOOS)/$(go env GOARCH)" ]; then "$program" --version; fi
 done
-(cd "$out" && sha256sum heardlog_* >SHA256SUMS)
+scripts/packages.sh "$out" "$version"
+(cd "$out" && sha256sum heardlog* >SHA256SUMS)
 ls -l "$out"

@@ -1,17 +1,21 @@
 // A voice agent whose memory is Heardlog: node agent.mjs start
 // It needs LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET.
 import { ServerOptions, cli, defineAgent, inference, voice } from "@livekit/agents";
+import { LLM } from "@livekit/agents-plugin-openai";
+import { attach, llmOptions } from "heardlog/livekit";
 import { fileURLToPath } from "node:url";
-import { memory, report } from "./heardlog.mjs";
+import { OpenAI } from "openai";
 
 export default defineAgent({
   entry: async (ctx) => {
+    const jobId = ctx.job.id;
     const session = new voice.AgentSession({
-      llm: memory(ctx.job.id),
+      llm: new LLM({ client: new OpenAI(llmOptions(jobId)), model: "default" }),
       stt: new inference.STT({ model: "deepgram/nova-3" }),
       tts: new inference.TTS({ model: "cartesia/sonic-3" }),
     });
-    ctx.addShutdownCallback(report(session, ctx.job.id));
+    const heardlog = attach(session, { jobId });
+    ctx.addShutdownCallback(() => heardlog.close());
     await session.start({ agent: new voice.Agent({ instructions: "You help callers of a station." }), room: ctx.room });
     await ctx.connect();
   },

@@ -158,6 +158,7 @@ func rules() map[string]rule {
 		"internal/data":                {[]string{"memory/caller", "memory/knowledge", "config", "internal/access", "internal/backup", "memory", "memory/agents", "memory/items", "memory/kv", "memory/record", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/scrub", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/mcp", "internal/simulate"}, nil},
 		"webhook/receive":              {},
+		"sdk/go":                       {},
 		"deploy":                       {[]string{"config"}, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},
 		"examples/receiver/receive":    {[]string{"webhook/receive"}, nil},

@@ -1,6 +1,8 @@
-// Command sbom describes what a built Go program is made of, from the build information in it.
+// Command sbom describes what a built Go program is made of, from the build information in it, or
+// what a package of another language needs.
 //
 //	sbom -licenses THIRD_PARTY_LICENSES PROGRAM
+//	sbom -package pkg:pypi/heardlog@1.2.3 'httpx<1,>=0.27'
 //
 // It writes a software bill of materials (CycloneDX 1.6, JSON) to the standard output. With
 // -licenses it also writes the licence texts of all modules, which it reads from the module cache.
@@ -25,8 +27,15 @@ import (
 
 func main() {
 	licenses := flag.String("licenses", "", "file for the licence texts")
+	name := flag.String("package", "", "package URL of a package; the arguments are what it needs")
 	flag.Parse()
-	if err := run(flag.Args(), *licenses, os.Stdout); err != nil {
+	err := error(nil)
+	if *name != "" {
+		err = encode(os.Stdout, describePackage(*name, flag.Args()))
+	} else {
+		err = run(flag.Args(), *licenses, os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
@@ -40,9 +49,7 @@ func run(args []string, licenses string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	if err := e.Encode(describe(info)); err != nil || licenses == "" {
+	if err := encode(out, describe(info)); err != nil || licenses == "" {
 		return err
 	}
 	f, err := os.Create(licenses)
@@ -50,6 +57,12 @@ func run(args []string, licenses string, out io.Writer) error {
 		return err
 	}
 	return errors.Join(writeLicenses(f, info.Deps), f.Close())
+}
+
+func encode(out io.Writer, b bom) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(b)
 }
 
 // bom is a CycloneDX document.
@@ -70,7 +83,7 @@ type component struct {
 	Type       string     `json:"type"`
 	Ref        string     `json:"bom-ref"`
 	Name       string     `json:"name"`
-	Version    string     `json:"version"`
+	Version    string     `json:"version,omitempty"`
 	PURL       string     `json:"purl"`
 	Properties []property `json:"properties,omitempty"`
 }
@@ -108,6 +121,28 @@ func describe(info *debug.BuildInfo) bom {
 		needs.DependsOn = append(needs.DependsOn, c.Ref)
 	}
 	b.Dependencies = []dependency{needs}
+	return b
+}
+
+// describePackage describes a package by its URL and by what it needs, as names with versions that
+// are allowed. Which version is installed is not known before it is.
+func describePackage(purl string, needs []string) bom {
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(purl, "pkg:"), "/")
+	name, version, _ := strings.Cut(rest, "@")
+	main := component{Type: "library", Ref: purl, Name: name, Version: version, PURL: purl}
+	b := bom{Format: "CycloneDX", SpecVersion: "1.6", Version: 1, Metadata: metadata{main}, Components: []component{}}
+	on := dependency{Ref: purl, DependsOn: []string{}}
+	for _, need := range needs {
+		name := regexp.MustCompile(`^[\w.-]+`).FindString(need)
+		c := component{Type: "library", Name: name, PURL: "pkg:" + kind + "/" + name}
+		c.Ref = c.PURL
+		if allowed := strings.TrimSpace(strings.TrimPrefix(need, name)); allowed != "" {
+			c.Properties = []property{{kind + ":allowed", allowed}}
+		}
+		b.Components = append(b.Components, c)
+		on.DependsOn = append(on.DependsOn, c.Ref)
+	}
+	b.Dependencies = []dependency{on}
 	return b
 }
 

@@ -38,3 +38,15 @@ func TestRun(t *testing.T) {
 		t.Errorf("without a program: %v", err)
 	}
 }
+
+// TestDescribePackage describes a package that needs another one.
+func TestDescribePackage(t *testing.T) {
+	t.Parallel()
+	b := describePackage("pkg:pypi/heardlog@1.2.3", []string{"httpx<1,>=0.27"})
+	if c := b.Metadata.Component; c.Name != "heardlog" || c.Version != "1.2.3" {
+		t.Errorf("the package is %+v", c)
+	}
+	if len(b.Components) != 1 || b.Components[0].PURL != "pkg:pypi/httpx" || b.Components[0].Properties[0].Value != "<1,>=0.27" || b.Dependencies[0].DependsOn[0] != b.Components[0].Ref {
+		t.Errorf("it needs %+v, %+v", b.Components, b.Dependencies)
+	}
+}
