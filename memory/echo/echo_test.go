@@ -33,6 +33,47 @@ func messages(in []llmadapter.Incoming) []echo.Message {
 	return out
 }
 
+// TestAccount: lists that come without a call for an answer.
+func TestAccount(t *testing.T) {
+	t.Parallel()
+	type list = []string
+	for name, tt := range map[string]struct {
+		why             echo.Account
+		in, known, want list
+	}{
+		"the caller's last words":     {echo.Final, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a? It is nine."}, list{"new user: bye", "heard all of 1"}},
+		"an answer to the last words": {echo.Final, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"unplayed 3"}},
+		"not over yet":                {echo.Noted, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{}},
+		"a call for an answer":        {echo.Asked, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"ghost 3"}},
+		"a greeting":                  {echo.Final, list{"u: a", "a: It is nine."}, list{"a? Hello there.", "u: a", "a? It is nine."}, list{"unplayed 0", "heard all of 2"}},
+		"a window":                    {echo.Final, list{"u: c", "a: d"}, list{"u: a", "a? b", "u: c", "a? d"}, list{"heard all of 3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := incoming(t, tt.in...)
+			if diff := cmp.Diff(tt.want, show(in, tt.why.Reconcile(in, known(t, tt.known...)))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestNamed: a list that names answers is taken at its word, whatever else begins like them.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	ledger := known(t, "u: a", "a? It is nine now.", "u: b", "a? It is nine o'clock.")
+	ledger[1].ID, ledger[3].ID = "x1", "x2"
+	in := incoming(t, "u: a", "u: b", "a: It is nine", "u: c")
+	in[2].ID = "x1" // committed late, behind later words
+	if diff := cmp.Diff([]string{"new user: c", "heard of 1: It is nine", "unplayed 3"}, show(in, echo.Reconcile(in, ledger))); diff != "" {
+		t.Error(diff)
+	}
+	in[2].ID = "x3" // of another server
+	if diff := cmp.Diff([]string{"new user: c", "unplayed 1", "heard of 3: It is nine"}, show(in, echo.Reconcile(in, ledger))); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // incoming returns messages for lines: "u: text", "a: text", "a? text" (provisional), "s: text",
 // "t1: result of call 1", "c1: call 1".
 func incoming(t *testing.T, lines ...string) []echo.Message {
@@ -140,6 +181,7 @@ func TestReconcile(t *testing.T) {
 		"the same three times":      {list{"u: yes", "u: yes"}, list{"u: yes"}, list{"new user: yes"}},
 		"a window":                  {list{"a: d", "u: e", "a: f", "u: g"}, list{"u: a", "a: b", "u: c", "a: d", "u: e", "a? f"}, list{"new user: g", "heard all of 5"}},
 		"a summary in front":        {list{"s: sum", "a: Summary: …", "u: e", "a: f", "u: g"}, list{"u: a", "a: b", "u: e", "a? f"}, list{"new user: g", "heard all of 3"}},
+		"a summary as the caller's": {list{"u: Conversation summary: The caller asked for a train.", "a: It is nine.", "u: b"}, list{"u: When does it leave?", "a? It is nine."}, list{"new user: b", "heard all of 1"}},
 		"nothing in common":         {list{"u: x", "a: y", "u: z"}, list{"u: a", "a: b", "u: c", "a: d"}, list{"new user: z"}},
 		"merged by the platform":    {list{"u: a b", "a: c", "u: d"}, list{"u: a", "u: b", "a? c"}, list{"new user: d", "heard all of 2"}},
 		"merged by the ledger":      {list{"u: a", "u: b", "a: c", "u: d"}, list{"u: a b", "a? c"}, list{"new user: d", "heard all of 1"}},

@@ -125,12 +125,22 @@ func (x *aligner) link(steps []step) {
 		case x.replyOf(s.a) < 0:
 			x.result.Extend = append(x.result.Extend, Extended{v.user, text})
 		default:
-			if kin := x.kin(u, v); kin == corrected || kin == unwrapped || kin == unrelated && len(text) < 2*len(v.text)+maxCorrected && (s.aFrom > 0 || s.bFrom == 0) {
+			if kin := x.kin(u, v); kin == corrected || kin == unwrapped || kin == unrelated && len(text) < 2*len(v.text)+maxCorrected && (s.aFrom > 0 || s.bFrom == 0) && !titled(text, v.text) {
 				x.result.Extend = append(x.result.Extend, Extended{v.user, text})
 			}
 		}
 	}
 }
+
+// titled reports whether a text begins with a title, as a summary does ("Summary so far: …"), and
+// the known words do not. Speech recognition writes no colons so early.
+func titled(text, known string) bool {
+	title, _, found := strings.Cut(text, ":")
+	return found && len(strings.Fields(title)) <= maxTitle && !strings.Contains(known, ":")
+}
+
+// maxTitle is how many words a title has at most.
+const maxTitle = 5
 
 // maxCorrected is how much longer than twice the ledger's words a corrected transcript may be, in
 // bytes. Anything longer has other text around the caller's words, or is a summary, like the text
