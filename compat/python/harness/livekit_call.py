@@ -37,7 +37,9 @@ class Call:
 
 class Bot(Agent):
     def __init__(self, call: Call) -> None:
-        super().__init__(instructions=f"You help callers of a station. This is call {call.tag} of today.")
+        super().__init__(
+            instructions=f"You help callers of a station. This is call {call.tag} of today."
+        )
         self._rnd = random.Random(call.seed ^ 0x5EED)
 
     @function_tool
@@ -71,7 +73,10 @@ async def run_call(llm: ScriptedLLM, number: int, seed: int, series: Series, pre
     ears, speaker = Ears(), Loudspeaker(voice)
     call.utterances = voice.utterances
     session: AgentSession = AgentSession(
-        stt=ears.recognizer, vad=ears, llm=series.make_llm(call), tts=voice,
+        stt=ears.recognizer,
+        vad=ears,
+        llm=series.make_llm(call),
+        tts=voice,
         use_tts_aligned_transcript=series.sync == "words",
         turn_handling={
             "turn_detection": "vad",
@@ -83,6 +88,7 @@ async def run_call(llm: ScriptedLLM, number: int, seed: int, series: Series, pre
         aec_warmup_duration=None,
     )
     session.input.audio = Microphone()
+    sync: TranscriptSynchronizer | None = None
     if series.sync == "none":
         session.output.audio = speaker
     else:
@@ -92,12 +98,16 @@ async def run_call(llm: ScriptedLLM, number: int, seed: int, series: Series, pre
     finish = series.attach(session, call) if series.attach else None
     try:
         await session.start(agent=Bot(call))
-        await asyncio.wait_for(converse(session, call, phrases, rnd, ears, speaker, series.turns), 150)
-    except Exception as err:  # noqa: BLE001
+        await asyncio.wait_for(
+            converse(session, call, phrases, rnd, ears, speaker, series.turns), 150
+        )
+    except Exception as err:
         call.error = repr(err)
         logger.exception("call %s", tag)
     await session.aclose()
     speaker.settle()
+    if sync:
+        await sync.aclose()
     if finish:
         await finish()
     return call
@@ -116,12 +126,24 @@ async def quiet(session: AgentSession, speaker: Loudspeaker, seconds: float = 20
     end = time.monotonic() + seconds
     calm = 0
     while time.monotonic() < end and calm < 6:
-        busy = speaker.sounding.is_set() or session.agent_state in ("thinking", "speaking") or session.current_speech is not None
+        busy = (
+            speaker.sounding.is_set()
+            or session.agent_state in ("thinking", "speaking")
+            or session.current_speech is not None
+        )
         calm = 0 if busy else calm + 1
         await asyncio.sleep(0.05)
 
 
-async def converse(session: AgentSession, call: Call, phrases: Phrases, rnd: random.Random, ears: Ears, speaker: Loudspeaker, turns: int) -> None:
+async def converse(
+    session: AgentSession,
+    call: Call,
+    phrases: Phrases,
+    rnd: random.Random,
+    ears: Ears,
+    speaker: Loudspeaker,
+    turns: int,
+) -> None:
     def say() -> None:
         text = phrases.answer(short=True)
         call.said.append(text)
@@ -149,7 +171,9 @@ async def converse(session: AgentSession, call: Call, phrases: Phrases, rnd: ran
         heard = await until(speaker.sounding, 4)
         if not heard:
             continue
-        match rnd.choice(["finish", "finish", "barge", "barge", "barge", "interrupt", "noise", "say", "handoff"]):
+        match rnd.choice(
+            ["finish", "finish", "barge", "barge", "barge", "interrupt", "noise", "say", "handoff"]
+        ):
             case "finish":
                 await quiet(session, speaker)
                 await asyncio.sleep(rnd.uniform(0, 0.5))
@@ -195,7 +219,9 @@ async def converse(session: AgentSession, call: Call, phrases: Phrases, rnd: ran
                 await asyncio.sleep(rnd.uniform(0.3, 2))
 
 
-async def run_series(llm: ScriptedLLM, calls: int, seed: int, series: Series, prefix: str, gate: asyncio.Semaphore) -> list[Call]:
+async def run_series(
+    llm: ScriptedLLM, calls: int, seed: int, series: Series, prefix: str, gate: asyncio.Semaphore
+) -> list[Call]:
     async def one(number: int) -> Call:
         async with gate:
             return await run_call(llm, number, seed * 100_003 + number, series, prefix)

@@ -1,6 +1,6 @@
 """Runs series of LiveKit calls and prints what came of them.
 
-    python -m harness.livekit_run --server http://127.0.0.1:8080/v1 --calls 60
+python -m harness.livekit_run --server http://127.0.0.1:8080/v1 --calls 60
 """
 
 from __future__ import annotations
@@ -26,20 +26,37 @@ SYNCS = {"words": "word times", "estimate": "estimate", "none": "no synchronizer
 def truth(call: Call) -> list[Spoken]:
     """Pairs what was made with what was played of it."""
     out = []
-    for text, prompted in [(t, True) for t in call.script.answers] + [(t, False) for t in call.said]:
+    for text, prompted in [(t, True) for t in call.script.answers] + [
+        (t, False) for t in call.said
+    ]:
         mine = [u for u in call.utterances if u.text.strip() and text.startswith(u.text.strip())]
         heard = max((u.heard() for u in mine), key=len, default="")
         out.append(Spoken(text, heard, any(u.played > 0 for u in mine), prompted))
     return out
 
 
-async def series_of(llm: ScriptedLLM, server: str, calls: int, seed: int, sync: str, events: bool, prefix: str, gate: asyncio.Semaphore, dump: pathlib.Path | None) -> tuple[Score, list[Call]]:
+async def series_of(
+    llm: ScriptedLLM,
+    server: str,
+    calls: int,
+    seed: int,
+    sync: str,
+    events: bool,
+    prefix: str,
+    gate: asyncio.Semaphore,
+    dump: pathlib.Path | None,
+) -> tuple[Score, list[Call]]:
     import heardlog.livekit as hl
 
     def make_llm(call: Call) -> Any:
         if events:
             return hl.LLM(url=server, call=call.tag)
-        return openai.LLM(model="default", base_url=server, api_key="unused", extra_headers={"X-LiveKit-Job-ID": call.tag})
+        return openai.LLM(
+            model="default",
+            base_url=server,
+            api_key="unused",
+            extra_headers={"X-LiveKit-Job-ID": call.tag},
+        )
 
     def attach(session: Any, call: Call) -> Any:
         recorder = hl.attach(session, call=call.tag, url=server)
@@ -57,12 +74,18 @@ async def series_of(llm: ScriptedLLM, server: str, calls: int, seed: int, sync: 
     score = Score()
     async with httpx.AsyncClient(base_url=server, timeout=30) as client:
         for call in done:
-            found = (await client.get("/agents", params={"name": f"livekit.job:{call.tag}"})).json().get("agents")
+            found = (
+                (await client.get("/agents", params={"name": f"livekit.job:{call.tag}"}))
+                .json()
+                .get("agents")
+            )
             if not found:
                 score.errors += 1
                 score.faults.append(f"{call.tag}: no agent")
                 continue
-            res = await client.get(f"/agents/{found[0]['agent_id']}/messages", params={"limit": 500})
+            res = await client.get(
+                f"/agents/{found[0]['agent_id']}/messages", params={"limit": 500}
+            )
             if res.status_code != 200:
                 score.errors += 1
                 score.faults.append(f"{call.tag}: {res.status_code} {res.text}")
@@ -70,7 +93,19 @@ async def series_of(llm: ScriptedLLM, server: str, calls: int, seed: int, sync: 
             score.errors += bool(call.error)
             answers = truth(call)
             if dump:
-                (dump / f"{call.tag}.json").write_text(json.dumps({"events": call.events, "record": res.json()["messages"], "truth": [vars(a) for a in answers], "prompts": [vars(p) for p in call.script.prompts], "caller": call.spoken}, indent=1, ensure_ascii=False))
+                (dump / f"{call.tag}.json").write_text(
+                    json.dumps(
+                        {
+                            "events": call.events,
+                            "record": res.json()["messages"],
+                            "truth": [vars(a) for a in answers],
+                            "prompts": [vars(p) for p in call.script.prompts],
+                            "caller": call.spoken,
+                        },
+                        indent=1,
+                        ensure_ascii=False,
+                    )
+                )
             judge(score, call.tag, answers, call.spoken, res.json()["messages"])
             judge_prompts(score, call.tag, answers, [p.messages for p in call.script.prompts])
     return score, done
@@ -97,7 +132,20 @@ async def main() -> None:
     wanted = [w for w in wanted if not args.only or args.only == title(w)]
     gate = asyncio.Semaphore(args.at_once)
     done = await asyncio.gather(
-        *(series_of(llm, args.server, args.calls, args.seed, sync, events, f"{sync}-{'e' if events else 'n'}-{args.seed}", gate, args.dump) for sync, _, events in wanted)
+        *(
+            series_of(
+                llm,
+                args.server,
+                args.calls,
+                args.seed,
+                sync,
+                events,
+                f"{sync}-{'e' if events else 'n'}-{args.seed}",
+                gate,
+                args.dump,
+            )
+            for sync, _, events in wanted
+        )
     )
     rows = {title(w): score for w, (score, _) in zip(wanted, done, strict=True)}
     for name, score in rows.items():

@@ -1,4 +1,4 @@
-"""The outside of a LiveKit call, scripted: ears, a voice and a loudspeaker that keeps what it played.
+"""The outside of a LiveKit call, by script: ears, a voice, and a loudspeaker that keeps its sound.
 
 Nothing here knows Heardlog. The loudspeaker plays by its own clock, so what it kept is the truth
 that records are compared with.
@@ -27,7 +27,9 @@ class Utterance:
 
     number: int
     text: str = ""
-    ends: list[tuple[int, float]] = field(default_factory=list)  # characters, seconds: ends of words
+    ends: list[tuple[int, float]] = field(
+        default_factory=list
+    )  # characters, seconds: ends of words
     seconds: float = 0.0
     played: float = 0.0
     first: float = 0.0  # Unix time of the first sound
@@ -82,10 +84,14 @@ class Voice(tts.TTS):
             seconds += 0.25
         return seconds
 
-    def synthesize(self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> Any:
+    def synthesize(
+        self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> Any:
         raise NotImplementedError
 
-    def stream(self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> VoiceStream:
+    def stream(
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> VoiceStream:
         return VoiceStream(self, conn_options)
 
 
@@ -98,7 +104,12 @@ class VoiceStream(tts.SynthesizeStream):
         voice = self._voice
         u = Utterance(number=len(voice.utterances) + 1)
         output.initialize(
-            request_id=str(u.number), sample_rate=RATE, num_channels=1, mime_type="audio/pcm", stream=True, frame_size_ms=FRAME_MS
+            request_id=str(u.number),
+            sample_rate=RATE,
+            num_channels=1,
+            mime_type="audio/pcm",
+            stream=True,
+            frame_size_ms=FRAME_MS,
         )
         pending = ""
         begun = False
@@ -116,7 +127,9 @@ class VoiceStream(tts.SynthesizeStream):
             u.seconds += samples / RATE
             u.ends.append((len(u.text.rstrip()), u.seconds))
             if voice.word_times:
-                output.push_timed_transcript(TimedString(word, start_time=start, end_time=u.seconds))
+                output.push_timed_transcript(
+                    TimedString(word, start_time=start, end_time=u.seconds)
+                )
             output.push(u.number.to_bytes(2, "little") * samples)
 
         async for data in self._input_ch:
@@ -142,7 +155,9 @@ class Loudspeaker(io.AudioOutput):
 
     def __init__(self, voice: Voice) -> None:
         super().__init__(
-            label="loudspeaker", capabilities=io.AudioOutputCapabilities(pause=True), sample_rate=RATE
+            label="loudspeaker",
+            capabilities=io.AudioOutputCapabilities(pause=True),
+            sample_rate=RATE,
         )
         self.voice = voice
         self._queue: list[tuple[int, float]] = []  # utterance, seconds; of the current segment
@@ -187,7 +202,9 @@ class Loudspeaker(io.AudioOutput):
             self._ending.cancel()
             self._ending = None
         if self._flushed and self._anchor is not None:
-            self._ending = asyncio.get_running_loop().call_later(max(0.0, self._pushed - self._position), self._ended)
+            self._ending = asyncio.get_running_loop().call_later(
+                max(0.0, self._pushed - self._position), self._ended
+            )
 
     def _ended(self) -> None:
         self._position = self._pushed
@@ -223,7 +240,13 @@ class Loudspeaker(io.AudioOutput):
             part = min(seconds, left)
             self.voice.utterances[number - 1].played += part
             left -= part
-        self._queue, self._pushed, self._position, self._anchor, self._flushed = [], 0.0, 0.0, None, False
+        self._queue, self._pushed, self._position, self._anchor, self._flushed = (
+            [],
+            0.0,
+            0.0,
+            None,
+            False,
+        )
         self.sounding.clear()
         self.on_playback_finished(playback_position=position, interrupted=interrupted)
 
@@ -259,8 +282,15 @@ class Ears(vad.VAD):
 
     def _vad(self, kind: vad.VADEventType, speech: float, silence: float = 0.0) -> None:
         ev = vad.VADEvent(
-            type=kind, samples_index=0, timestamp=time.time(), speech_duration=speech, silence_duration=silence,
-            raw_accumulated_speech=speech, raw_accumulated_silence=silence, probability=1.0, speaking=silence == 0.0,
+            type=kind,
+            samples_index=0,
+            timestamp=time.time(),
+            speech_duration=speech,
+            silence_duration=silence,
+            raw_accumulated_speech=speech,
+            raw_accumulated_silence=silence,
+            probability=1.0,
+            speaking=silence == 0.0,
         )
         for s in self.streams:
             s.say(ev)
@@ -277,7 +307,10 @@ class Ears(vad.VAD):
             self._vad(vad.VADEventType.INFERENCE_DONE, spoken + 0.1)
             if text and not interim and spoken > seconds / 2:
                 interim = True
-                self.recognizer.say(stt.SpeechEventType.INTERIM_TRANSCRIPT, " ".join(words[: max(1, len(words) // 2)]))
+                self.recognizer.say(
+                    stt.SpeechEventType.INTERIM_TRANSCRIPT,
+                    " ".join(words[: max(1, len(words) // 2)]),
+                )
             if parts > 1 and said == 0 and spoken > seconds * 0.6:
                 said = max(1, len(words) // 2)
                 self.recognizer.say(stt.SpeechEventType.FINAL_TRANSCRIPT, " ".join(words[:said]))
@@ -307,14 +340,18 @@ class Recognizer(stt.STT):
         self.streams: list[RecognizerStream] = []
 
     def say(self, kind: stt.SpeechEventType, text: str) -> None:
-        ev = stt.SpeechEvent(type=kind, alternatives=[stt.SpeechData(language="en", text=text, confidence=1.0)])
+        ev = stt.SpeechEvent(
+            type=kind, alternatives=[stt.SpeechData(language="en", text=text, confidence=1.0)]
+        )
         for s in self.streams:
             s.say(ev)
 
     async def _recognize_impl(self, *args: Any, **kwargs: Any) -> stt.SpeechEvent:
         raise NotImplementedError
 
-    def stream(self, *, language: Any = None, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> RecognizerStream:
+    def stream(
+        self, *, language: Any = None, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> RecognizerStream:
         s = RecognizerStream(self, conn_options)
         self.streams.append(s)
         return s
@@ -331,5 +368,3 @@ class RecognizerStream(stt.RecognizeStream):
     async def _run(self) -> None:
         async for _ in self._input_ch:
             pass
-
-

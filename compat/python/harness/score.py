@@ -48,7 +48,9 @@ class Score:
     right_cut: int = 0  # cut, and recorded as interrupted
     missed_cut: int = 0
     false_cut: int = 0
-    within: Counter[int] = field(default_factory=Counter)  # 1 and 3: cut answers within so many words
+    within: Counter[int] = field(
+        default_factory=Counter
+    )  # 1 and 3: cut answers within so many words
     ghosts: int = 0  # never played, but kept as heard
     lost: int = 0  # played, but not in the record, or without words
     doubled: int = 0
@@ -79,12 +81,16 @@ class Score:
 
     def row(self) -> dict[str, str]:
         return {
-            "calls": f"{self.calls}", "answers (cut / never played)": f"{self.answers} ({self.cut}/{self.never})",
-            "interrupted: precision / recall": f"{self.precision:.1%} / {self.recall:.1%}", "F1": f"{self.f1:.3f}",
+            "calls": f"{self.calls}",
+            "answers (cut / never played)": f"{self.answers} ({self.cut}/{self.never})",
+            "interrupted: precision / recall": f"{self.precision:.1%} / {self.recall:.1%}",
+            "F1": f"{self.f1:.3f}",
             "false interruptions": f"{self.false_cut}",
             "cut answers within one / three words": f"{share(self.within[1], self.cut):.1%} / {share(self.within[3], self.cut):.1%}",
-            "unheard answers kept": f"{self.ghosts}", "answers lost / doubled": f"{self.lost} / {self.doubled}",
-            "say(): lost": f"{self.says_lost} of {self.says}", "caller's messages lost": f"{self.caller_lost} of {self.caller}",
+            "unheard answers kept": f"{self.ghosts}",
+            "answers lost / doubled": f"{self.lost} / {self.doubled}",
+            "say(): lost": f"{self.says_lost} of {self.says}",
+            "caller's messages lost": f"{self.caller_lost} of {self.caller}",
             "prompts: with unheard words / with heard words missing": f"{self.prompts_unheard} / {self.prompts_missing} of {self.prompts}",
             "confidence >= 90: right": f"{self.sure_right} of {self.sure} ({share(self.sure_right, self.sure):.1%})",
             "failed calls": f"{self.errors}",
@@ -110,7 +116,9 @@ def apart(a: str, b: str) -> int:
     return abs(len(split(a)) - len(split(b)))
 
 
-def judge(score: Score, tag: str, answers: list[Spoken], caller: list[str], record: list[dict[str, Any]]) -> None:
+def judge(
+    score: Score, tag: str, answers: list[Spoken], caller: list[str], record: list[dict[str, Any]]
+) -> None:
     """Adds one call. record are the messages of GET /v1/agents/{id}/messages."""
     score.calls += 1
     final = [m for m in record if m["state"] == "final"]
@@ -143,7 +151,11 @@ def judge(score: Score, tag: str, answers: list[Spoken], caller: list[str], reco
                 score.says_lost += 1
             if cut:
                 score.missed_cut += 1
-            other = [(m["state"], m["content"]) for m in record if m["role"] == "assistant" and begins(m, a)]
+            other = [
+                (m["state"], m["content"])
+                for m in record
+                if m["role"] == "assistant" and begins(m, a)
+            ]
             fault("lost" if a.prompted else "say() lost", f"{a.heard!r} of {a.text!r}; {other}")
             continue
         m = mine[0]
@@ -161,7 +173,10 @@ def judge(score: Score, tag: str, answers: list[Spoken], caller: list[str], reco
             for n in (1, 3):
                 score.within[n] += off <= n
             if off > 3:
-                fault("far off", f"{off} words: heard {a.heard!r}, recorded {m['content']!r} {m.get('evidence')}")
+                fault(
+                    "far off",
+                    f"{off} words: heard {a.heard!r}, recorded {m['content']!r} {m.get('evidence')}",
+                )
         if (m.get("evidence") or {}).get("confidence", 0) >= 90:
             score.sure += 1
             score.sure_right += off <= 1
@@ -201,7 +216,9 @@ def begins(m: dict[str, Any], a: Spoken) -> bool:
     return bool(whole) and split(a.text)[: len(whole)] == whole
 
 
-def judge_prompts(score: Score, tag: str, answers: list[Spoken], prompts: list[list[dict[str, Any]]]) -> None:
+def judge_prompts(
+    score: Score, tag: str, answers: list[Spoken], prompts: list[list[dict[str, Any]]]
+) -> None:
     """Compares what the model was told of its earlier answers with what was heard of them."""
     for messages in prompts:
         told = [str(m.get("content") or "") for m in messages if m["role"] == "assistant"]
@@ -210,7 +227,11 @@ def judge_prompts(score: Score, tag: str, answers: list[Spoken], prompts: list[l
         score.prompts += 1
         unheard = missing = 0
         for text in told:
-            mine = [a for a in answers if split(a.text)[: len(split(text))] == split(text) and split(text)]
+            mine = [
+                a
+                for a in answers
+                if split(a.text)[: len(split(text))] == split(text) and split(text)
+            ]
             if not mine:
                 continue
             best = min(mine, key=lambda a: abs(a.played - len(split(text))))

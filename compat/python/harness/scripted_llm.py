@@ -61,7 +61,10 @@ class ScriptedLLM:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         messages = body["messages"]
-        found = re.search(r"call (\S+)", " ".join(str(m.get("content")) for m in messages if m["role"] == "system"))
+        found = re.search(
+            r"call (\S+)",
+            " ".join(str(m.get("content")) for m in messages if m["role"] == "system"),
+        )
         if not found or found[1] not in self.scripts:
             return web.json_response({"error": {"message": "no such call"}}, status=404)
         script = self.scripts[found[1]]
@@ -80,7 +83,10 @@ class ScriptedLLM:
 
         async def send(delta: dict[str, Any], finish: str | None = None) -> None:
             chunk = {
-                "id": identity, "object": "chat.completion.chunk", "created": int(time.time()), "model": "scripted",
+                "id": identity,
+                "object": "chat.completion.chunk",
+                "created": int(time.time()),
+                "model": "scripted",
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
             }
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +22,7 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice import io
 from livekit.plugins import openai
 
+from . import _http
 from ._client import AsyncHeardlog
 from .reporter import Reporter
 
@@ -38,6 +37,8 @@ log = logging.getLogger("heardlog")
 
 # How long a request for an answer waits until what was reported before it has arrived.
 _FLUSH_SECONDS = 0.3
+_JOIN_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
 _MAX_WORDS = 2000
 _TAIL = 12  # items of the history that go with each event
 
@@ -49,23 +50,21 @@ def _call_of(ctx: JobContext | None, call: str | None) -> str:
         try:
             ctx = get_job_context()
         except RuntimeError:
-            raise ValueError("call is required outside a LiveKit job: it names the call") from None
+            raise ValueError("call: is required outside a LiveKit job; it names the call") from None
     return ctx.job.id
-
-
-def _headers(call: str, user: str | None) -> dict[str, str]:
-    out = {"X-LiveKit-Job-ID": call}
-    if user:
-        out["X-Heardlog-User"] = user
-    return out
 
 
 class LLM(openai.LLM):
     """LiveKit's OpenAI plugin with Heardlog as the LLM of one call.
 
-    url and secret are those of the server: HEARDLOG_URL and HEARDLOG_SECRET if they are not given.
-    call names the call; in a LiveKit job it is the job's ID. user is the caller across calls; by
-    default `attach` finds it. All other arguments are those of livekit.plugins.openai.LLM.
+    Args:
+        call: Names the call. Default: the ID of the LiveKit job.
+        user: The person who calls, across calls: a ``user_id``. Default: the telephone number of
+            the SIP participant, which `attach` finds.
+        url: Base URL of the server. Default: ``HEARDLOG_URL``, or http://127.0.0.1:8080/v1.
+        secret: Secret of a key. Default: ``HEARDLOG_SECRET``.
+        model: The model. With "default" the server chooses it.
+        kwargs: Other arguments of livekit.plugins.openai.LLM.
     """
 
     def __init__(
@@ -76,30 +75,35 @@ class LLM(openai.LLM):
         url: str | None = None,
         secret: str | None = None,
         model: str = "default",
-        **more: Any,
+        **kwargs: Any,
     ) -> None:
-        url = url or os.environ.get("HEARDLOG_URL") or "http://127.0.0.1:8080/v1"
-        secret = secret or os.environ.get("HEARDLOG_SECRET") or "unused"
-        headers = {**more.pop("extra_headers", {}), **_headers(_call_of(None, call), user)}
-        super().__init__(model=model, base_url=url, api_key=secret, extra_headers=headers, **more)
-        self._names = headers
+        self._names = {**kwargs.pop("extra_headers", {}), "X-LiveKit-Job-ID": _call_of(None, call)}
+        if user:
+            self._names["X-Heardlog-User"] = user
+        super().__init__(
+            model=model,
+            base_url=_http.base_url(url),
+            api_key=_http.secret_of(secret) or "unused",
+            extra_headers=self._names,
+            **kwargs,
+        )
         self._recorder: Recorder | None = None
 
-    def chat(self, **arguments: Any) -> openai.LLMStream:  # type: ignore[override]
-        stream = super().chat(**arguments)
+    def chat(self, **kwargs: Any) -> openai.LLMStream:
+        """As LiveKit's. The answer's ID is kept in the item that LiveKit makes of it."""
+        stream = super().chat(**kwargs)
         speech = _speech.get(None) if _speech else None
-        run, parse = stream._run, stream._parse_choice
+        run, parse = stream._run, getattr(stream, "_parse_choice", None)
         named = False
 
         async def waiting() -> None:
             if self._recorder:
-                await self._recorder._before_request()
+                await self._recorder._before_request(self._names)
             await run()
 
         def marked(id: str, *rest: Any) -> Any:
-            # The ID of the answer ends up in the item that LiveKit makes of it.
             nonlocal named
-            chunk = parse(id, *rest)
+            chunk = parse(id, *rest)  # type: ignore[misc]
             if chunk and chunk.delta and not named:
                 named = True
                 # "livekit" is one of the keys that LiveKit sends back in later requests.
@@ -108,7 +112,9 @@ class LLM(openai.LLM):
                     self._recorder._answers[speech.id] = id
             return chunk
 
-        stream._run, stream._parse_choice = waiting, marked  # type: ignore[method-assign]
+        stream._run = waiting  # type: ignore[method-assign]
+        if parse is not None:
+            stream._parse_choice = marked
         return stream
 
 
@@ -141,30 +147,68 @@ class _Playback:
 class Recorder:
     """Reports a session to Heardlog until it is closed; see `attach`."""
 
-    def __init__(self, session: AgentSession, reporter: Reporter, close: Callable[[], Awaitable[None]]) -> None:
-        self._session = session
-        self._reporter = reporter
-        self._close = close
+    def __init__(
+        self,
+        session: AgentSession[Any],
+        client: AsyncHeardlog,
+        call: str,
+        user: str | None,
+        ctx: JobContext | None,
+    ) -> None:
+        self._session, self._client, self._ctx = session, client, ctx
+        self._call, self._user = call, user
+        self._reporter = Reporter(client, "livekit", {"X-LiveKit-Job-ID": call})
+        self._joining: asyncio.Task[None] | None = None
+        self._early: list[dict[str, Any]] = []  # events that wait for the agent
         self._answers: dict[str, str] = {}  # the newest answer of the model, by speech
         self._segments: list[_Playback] = []  # in the order of their playing
         self._open: _Playback | None = None
         self._watched: set[int] = set()
-        self._closed = asyncio.Event()
         session.on("conversation_item_added", self._item)
         session.on("speech_created", self._watch)
-        session.on("agent_state_changed", self._state)
+        session.on("agent_state_changed", self._watch)
         session.on("agent_false_interruption", self._simple)
         session.on("function_tools_executed", self._simple)
         session.on("close", self._ended)
         self._watch()
 
-    async def _before_request(self) -> None:
-        await self._reporter.flush(_FLUSH_SECONDS)
-
     async def aclose(self) -> None:
-        """Waits until everything has arrived, at most ten seconds, and ends the reporting."""
-        await self._reporter.aclose()
-        await self._close()
+        """Waits until everything has arrived, for at most ten seconds, and ends the reporting."""
+        if self._joining is not None:
+            await asyncio.wait([self._joining], timeout=_JOIN_SECONDS)
+        await self._reporter.aclose(_CLOSE_SECONDS)
+        await self._client.aclose()
+
+    def _caller(self) -> str | None:
+        if self._user is None and self._ctx is not None:
+            for p in self._ctx.room.remote_participants.values():
+                self._user = self._user or p.attributes.get("sip.phoneNumber") or None
+        return self._user
+
+    def _join(self) -> asyncio.Task[None]:
+        """Starts the agent with the first event or request, when the caller is there."""
+        if self._joining is None:
+            self._joining = asyncio.create_task(self._start())
+        return self._joining
+
+    async def _start(self) -> None:
+        name = "livekit.job:" + self._call
+        try:
+            await self._client.start(name, user_id=self._caller(), keys=[name], reuse=True)
+        except Exception as error:  # the server may still start it with the first request
+            log.warning("the call was not joined: %s", error)
+        for event in self._early:
+            self._reporter.send(event)
+        self._early = []
+
+    async def _before_request(self, headers: dict[str, str]) -> None:
+        """Waits a moment for what was reported before, which the answer depends on."""
+        if user := self._caller():
+            headers.setdefault("X-Heardlog-User", user)
+        join = self._join()
+        if not join.done():
+            await asyncio.wait([join], timeout=_JOIN_SECONDS)
+        await self._reporter.flush(_FLUSH_SECONDS)
 
     # What the session's output plays
 
@@ -193,13 +237,21 @@ class Recorder:
     def _captured(self, frame: Any) -> None:
         speech = _speech.get(None) if _speech else self._session.current_speech
         if self._open is None:
-            self._open = _Playback(speech=speech.id if speech else "", handle=speech, started=time.time())
+            self._open = _Playback(
+                speech=speech.id if speech else "", handle=speech, started=time.time()
+            )
             self._segments.append(self._open)
         s = self._open
         for w in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT) or ():
             start, end = getattr(w, "start_time", None), getattr(w, "end_time", None)
             if isinstance(end, float):
-                s.words.append({"text": str(w), "start": start if isinstance(start, float) else end, "end": end})
+                s.words.append(
+                    {
+                        "text": str(w),
+                        "start": start if isinstance(start, float) else end,
+                        "end": end,
+                    }
+                )
         s.duration += frame.duration
 
     def _started(self, ev: io.PlaybackStartedEvent) -> None:
@@ -219,20 +271,30 @@ class Recorder:
             if s.interrupted and (answer := self._answers.get(s.speech)):
                 # LiveKit commits a cut answer late; the next request must know of it.
                 parts = [p for p in self._segments if p.speech == s.speech and p.finished]
-                self._send({"type": "playback_finished", "response_id": answer, "playback": _joined(parts)})
+                self._send(
+                    {"type": "playback_finished", "response_id": answer, "playback": _joined(parts)}
+                )
             return
 
     # Events of the session
 
     def _send(self, event: dict[str, Any]) -> None:
         event.setdefault("created_at", time.time())
-        self._reporter.send(event)
+        if self._join().done():
+            self._reporter.send(event)
+        else:
+            self._early.append(event)
 
     def _item(self, ev: Any) -> None:
         item = ev.item
         if item.type != "message":
             return
-        body = {"type": ev.type, "created_at": ev.created_at, "item": _dump(item), "chat_history": self._history(_TAIL)}
+        body = {
+            "type": ev.type,
+            "created_at": ev.created_at,
+            "item": _dump(item),
+            "chat_history": self._history(_TAIL),
+        }
         speech = _speech.get(None) if _speech else None
         if item.role == "assistant" and speech is not None:
             parts = [s for s in self._segments if s.speech == speech.id and s.finished]
@@ -243,18 +305,25 @@ class Recorder:
 
     def _history(self, newest: int) -> dict[str, Any]:
         kinds = ("message", "function_call", "function_call_output")
-        return {"items": [_dump(i) for i in self._session.history.items if i.type in kinds][-newest:]}
-
-    def _state(self, ev: Any) -> None:
-        self._watch()
+        return {
+            "items": [_dump(i) for i in self._session.history.items if i.type in kinds][-newest:]
+        }
 
     def _simple(self, ev: Any) -> None:
-        self._send(ev.model_dump(mode="json", exclude_none=True, exclude={"message", "extra_instructions"}))
+        self._send(
+            ev.model_dump(mode="json", exclude_none=True, exclude={"message", "extra_instructions"})
+        )
 
     def _ended(self, ev: Any) -> None:
         reason = getattr(ev.reason, "value", str(ev.reason))
-        self._send({"type": "close", "created_at": ev.created_at, "reason": reason, "chat_history": self._history(1000)})
-        self._closed.set()
+        self._send(
+            {
+                "type": "close",
+                "created_at": ev.created_at,
+                "reason": reason,
+                "chat_history": self._history(1000),
+            }
+        )
 
 
 def _joined(parts: list[_Playback]) -> dict[str, Any]:
@@ -264,7 +333,9 @@ def _joined(parts: list[_Playback]) -> dict[str, Any]:
     out = parts[-1].body()
     out["started_at"] = parts[0].started
     out["playback_position"] = round(sum(p.position for p in parts), 3)
-    out["duration"] = round(sum(p.duration for p in parts), 3) if all(p.whole for p in parts) else None
+    out["duration"] = (
+        round(sum(p.duration for p in parts), 3) if all(p.whole for p in parts) else None
+    )
     words, before = [], 0.0
     for p in parts:
         words += [{**w, "start": w["start"] + before, "end": w["end"] + before} for w in p.words]
@@ -278,7 +349,7 @@ def _dump(item: Any) -> dict[str, Any]:
 
 
 def attach(
-    session: AgentSession,
+    session: AgentSession[Any],
     ctx: JobContext | None = None,
     *,
     call: str | None = None,
@@ -286,16 +357,22 @@ def attach(
     url: str | None = None,
     secret: str | None = None,
 ) -> Recorder:
-    """Reports what a session plays, hears and commits to Heardlog. Call it before `session.start`.
+    """Reports to Heardlog what a session plays, hears and commits. Call it before `session.start`.
 
-    call and user name the call and the caller as in `LLM`; they must be the same there. With a
-    job's ctx, everything that was reported has arrived before the worker goes; without it, await
-    the result's aclose(). Reporting never delays or breaks a session.
+    Reporting never delays or breaks a session.
+
+    Args:
+        session: The session. Its LLM is usually an `LLM`, or a realtime model, of whose calls
+            Heardlog then only keeps the record.
+        ctx: The job's context. Everything that was reported has arrived before the job ends.
+            Without it, await the result's ``aclose``.
+        call: Names the call, as in `LLM`. Default: the ID of the job.
+        user: The person who calls, as in `LLM`.
+        url: Base URL of the server. Default: ``HEARDLOG_URL``, or http://127.0.0.1:8080/v1.
+        secret: Secret of a key. Default: ``HEARDLOG_SECRET``.
     """
-    name = _call_of(ctx, call)
-    client = AsyncHeardlog(url=url, secret=secret)
-    reporter = Reporter(client, "livekit", _headers(name, user))
-    recorder = Recorder(session, reporter, client.aclose)
+    client = AsyncHeardlog(url, secret)
+    recorder = Recorder(session, client, _call_of(ctx, call), user, ctx)
     if isinstance(session.llm, LLM):
         session.llm._recorder = recorder
     if ctx is not None:
