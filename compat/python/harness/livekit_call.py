@@ -104,7 +104,7 @@ async def run_call(llm: ScriptedLLM, number: int, seed: int, series: Series, pre
     except Exception as err:
         call.error = repr(err)
         logger.exception("call %s", tag)
-    await session.aclose()
+    await asyncio.wait_for(session.aclose(), 30)
     speaker.settle()
     if sync:
         await sync.aclose()

@@ -1,6 +1,8 @@
 """Runs series of LiveKit calls and prints what came of them.
 
-python -m harness.livekit_run --server http://127.0.0.1:8080/v1 --calls 60
+    python -m harness.livekit_run --calls 60
+
+Calls take their real time, a minute each, many at once.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import collections
 import json
 import pathlib
 import sys
+import tempfile
 from typing import Any
 
 import httpx
@@ -19,6 +22,7 @@ from livekit.plugins import openai
 from .livekit_call import Call, Series, run_series
 from .score import Score, Spoken, judge, judge_prompts, table
 from .scripted_llm import ScriptedLLM
+from .server import Server, build
 
 SYNCS = {"words": "word times", "estimate": "estimate", "none": "no synchronizer"}
 
@@ -115,50 +119,77 @@ def title(wanted: tuple[str, str, bool]) -> str:
     return wanted[1] + (" + events" if wanted[2] else "")
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--server", required=True)
-    parser.add_argument("--calls", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--dump", type=pathlib.Path, help="a folder for what happened in each call")
-    parser.add_argument("--only", default="", help="one series by its title")
-    parser.add_argument("--at-once", type=int, default=80)
-    parser.add_argument("--faults", type=int, default=5, help="how many of each kind are shown")
-    args = parser.parse_args()
+async def run(
+    calls: int,
+    seed: int,
+    program: pathlib.Path,
+    folder: pathlib.Path,
+    *,
+    at_once: int = 24,
+    only: str = "",
+    dump: pathlib.Path | None = None,
+) -> dict[str, Score]:
+    """Makes calls in each series, and returns how their records are."""
     llm = ScriptedLLM()
-    await llm.start(args.port)
+    await llm.start()
+    server = Server(program, folder, HEARDLOG_LLM_URL=llm.url, HEARDLOG_LLM_MODEL="scripted")
     wanted = [(sync, name, events) for sync, name in SYNCS.items() for events in (True, False)]
-    wanted = [w for w in wanted if not args.only or args.only == title(w)]
-    gate = asyncio.Semaphore(args.at_once)
-    done = await asyncio.gather(
-        *(
-            series_of(
-                llm,
-                args.server,
-                args.calls,
-                args.seed,
-                sync,
-                events,
-                f"{sync}-{'e' if events else 'n'}-{args.seed}",
-                gate,
-                args.dump,
+    wanted = [w for w in wanted if only in ("", title(w))]
+    gate = asyncio.Semaphore(at_once)
+    try:
+        done = await asyncio.gather(
+            *(
+                series_of(
+                    llm, server.url, calls, seed, sync, events, f"{sync}-{events}", gate, dump
+                )
+                for sync, _, events in wanted
             )
-            for sync, _, events in wanted
         )
-    )
-    rows = {title(w): score for w, (score, _) in zip(wanted, done, strict=True)}
+    finally:
+        server.stop()
+        await llm.stop()
+    return {title(w): score for w, (score, _) in zip(wanted, done, strict=True)}
+
+
+def faults(rows: dict[str, Score], of_each: int) -> str:
+    """Names some faults of each kind."""
+    lines = []
     for name, score in rows.items():
-        print(name, file=sys.stderr)
+        lines.append(name)
         shown: collections.Counter[str] = collections.Counter()
         for line in score.faults:
             kind = line.split(":")[1]
             shown[kind] += 1
-            if shown[kind] <= args.faults:
-                print("  " + line, file=sys.stderr)
+            if shown[kind] <= of_each:
+                lines.append("  " + line)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=24)
+    parser.add_argument("--dump", type=pathlib.Path, help="a folder for what happened in each call")
+    parser.add_argument("--only", default="", help="one series by its title")
+    parser.add_argument("--faults", type=int, default=5, help="how many of each kind are shown")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        rows = asyncio.run(
+            run(
+                args.calls,
+                args.seed,
+                build(folder),
+                folder,
+                at_once=args.at_once,
+                only=args.only,
+                dump=args.dump,
+            )
+        )
+    print(faults(rows, args.faults), file=sys.stderr)
     print(table(rows))
-    await llm.stop()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

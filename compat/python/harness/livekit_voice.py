@@ -80,7 +80,7 @@ class Voice(tts.TTS):
         letters = len(word.strip())
         seconds = 0.16 if is_wide(word) else 0.06 + 0.062 * letters
         seconds *= self.pace * self.rnd.lognormvariate(0, 0.12)
-        if word.strip().endswith((".", "!", "?", "。", "？")):
+        if word.strip().endswith((".", "!", "?", "。", "？")):  # noqa: RUF001
             seconds += 0.25
         return seconds
 
