@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -61,3 +62,11 @@ async def alog(server: Server) -> AsyncIterator[AsyncHeardlog]:
     """An asynchronous client of the server."""
     async with AsyncHeardlog(server.url) as client:
         yield client
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails a run in which a test was skipped, if HEARDLOG_NO_SKIP is set."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("HEARDLOG_NO_SKIP") and reporter and reporter.stats.get("skipped"):
+        reporter.write_line("a skipped test is a failure here")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

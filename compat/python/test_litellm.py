@@ -129,7 +129,7 @@ def proxy(upstream: Upstream, tmp_path: Path) -> Iterator[str]:
         cwd=tmp_path,
     )
     base = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     try:
         while True:  # it has no other sign of being ready
             assert process.poll() is None and time.monotonic() < deadline, log.seek(0) or log.read()
