@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -26,7 +27,7 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 			e.ItemID = ids[len(ids)-1].String()
 		}
 	}
-	said := livekitText(item)
+	said := cmp.Or(livekitWhole(row), livekitText(item))
 	if said == "" {
 		return false
 	}
@@ -36,6 +37,7 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	begun, over := seconds(first(item, "metrics.started_speaking_at|metrics.startedSpeakingAt")), seconds(first(item, "metrics.stopped_speaking_at|metrics.stoppedSpeakingAt"))
 	cut := e.Cut
 	switch p := row.Get("playback"); {
+	case e.Said && p.Get("synchronized").Bool() && livekitWhole(row) == "": // LiveKit's text is all there is
 	case p.IsObject():
 		livekitPlayback(p, e)
 		e.Rough = e.HeardMS != nil
@@ -87,6 +89,15 @@ func livekitAnswer(item gjson.Result) string {
 	return text(first(item, "extra.livekit.heardlog|extra.heardlog.response_id|extra.heardlog.id"))
 }
 
+// livekitWhole returns all that was to be said of an event's item, if that is not an answer of the
+// model and the voice's words are known; else "". Of an item that was cut, LiveKit keeps a part.
+func livekitWhole(row gjson.Result) string {
+	if !livekitSaid(row.Get("item")) {
+		return ""
+	}
+	return strings.TrimSpace(text(row.Get("playback.text")))
+}
+
 // livekitSaid reports whether an item is what the worker had the voice say without the model: its
 // metrics have times of the voice and none of the model.
 func livekitSaid(item gjson.Result) bool {
@@ -127,6 +138,9 @@ func livekitList(root gjson.Result) []Listed {
 			m := Listed{Role: item.Get("role").String(), Content: &said}
 			if m.Role != "user" && m.Role != "assistant" || said == "" {
 				continue
+			}
+			if whole := livekitWhole(root); whole != "" && item.Get("id").String() == root.Get("item.id").String() {
+				m.Content = &whole
 			}
 			if id := livekitAnswer(item); id != "" {
 				m.Extra = map[string]map[string]string{"livekit": {"heardlog": id}}

@@ -171,7 +171,7 @@ func (x *aligner) match(i, j int) (int32, step, bool) {
 	}
 	reply := x.sameAnswer(i, j)
 	switch {
-	case reply > 0 && x.kin(u, v) != unrelated:
+	case reply > 0 && x.kin(u, v) != unrelated && !x.twin(i, x.a, x.b):
 		return int32(sameWords + reply), one, true
 	case reply > 0 && x.longReply(i) && !x.twin(i, x.a, x.b) && !x.twin(j, x.b, x.a):
 		return onlyReply, one, true

@@ -46,6 +46,7 @@ func TestAccount(t *testing.T) {
 		"not over yet":                {echo.Noted, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{}},
 		"a call for an answer":        {echo.Asked, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"ghost 3"}},
 		"a greeting":                  {echo.Final, list{"u: a", "a: It is nine."}, list{"a? Hello there.", "u: a", "a? It is nine."}, list{"unplayed 0", "heard all of 2"}},
+		"an answer behind later words": {echo.Noted, list{"u: is the early one late", "a: Shall I send", "u: yes"}, list{"u: is the cheap one late", "a? Shall I send it?", "u: is the early one late", "a? It is."}, list{"new user: yes", "heard of 1: Shall I send", "unplayed 3"}},
 		"a window":                    {echo.Final, list{"u: c", "a: d"}, list{"u: a", "a? b", "u: c", "a? d"}, list{"heard all of 3"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -219,7 +219,7 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 		}
 		e.Method, audio = memory.AudioMS, memory.Stretch{}
 		rate := r.rate
-		if r.WholeMS > 0 {
+		if r.WholeMS > 0 && m.Timings != nil { // of the platform's own words there may have been more
 			rate = heard.Voice{}.Measure(whole, r.WholeMS)
 		}
 		e.Heard, e.Measured = heard.Voice{Rate: rate}.Estimate(whole, *r.HeardMS), rate > 0

@@ -130,6 +130,7 @@ class _Playback:
     stopped: float = 0.0
     position: float = 0.0
     interrupted: bool = False
+    synchronized: bool = False  # LiveKit's text follows the sound
     finished: bool = False
     whole: bool = False  # the voice has said all it wanted to say
 
@@ -140,7 +141,9 @@ class _Playback:
             "playback_position": round(self.position, 3),
             "duration": round(self.duration, 3) if self.whole else None,
             "interrupted": self.interrupted,
+            "synchronized": self.synchronized,
             "words": self.words[:_MAX_WORDS],
+            "text": _text_of(self.words),
         }
 
 
@@ -164,7 +167,9 @@ class Recorder:
         self._segments: list[_Playback] = []  # in the order of their playing
         self._open: _Playback | None = None
         self._watched: set[int] = set()
+        self._heard: list[str] = []  # of the caller, and not committed yet
         session.on("conversation_item_added", self._item)
+        session.on("user_input_transcribed", self._transcribed)
         session.on("speech_created", self._watch)
         session.on("agent_state_changed", self._watch)
         session.on("agent_false_interruption", self._simple)
@@ -266,6 +271,7 @@ class Recorder:
                 continue
             s.finished, s.stopped = True, time.time()
             s.position, s.interrupted = ev.playback_position, ev.interrupted
+            s.synchronized = ev.synchronized_transcript is not None
             if s is self._open:
                 self._open = None
             if s.interrupted and (answer := self._answers.get(s.speech)):
@@ -289,6 +295,9 @@ class Recorder:
         item = ev.item
         if item.type != "message":
             return
+        if item.role == "user":
+            text = item.text_content or ""
+            self._heard = [t for t in self._heard if t not in text]
         body = {
             "type": ev.type,
             "created_at": ev.created_at,
@@ -309,6 +318,10 @@ class Recorder:
             "items": [_dump(i) for i in self._session.history.items if i.type in kinds][-newest:]
         }
 
+    def _transcribed(self, ev: Any) -> None:
+        if ev.is_final and ev.transcript.strip():
+            self._heard.append(ev.transcript.strip())
+
     def _simple(self, ev: Any) -> None:
         self._send(
             ev.model_dump(mode="json", exclude_none=True, exclude={"message", "extra_instructions"})
@@ -316,14 +329,12 @@ class Recorder:
 
     def _ended(self, ev: Any) -> None:
         reason = getattr(ev.reason, "value", str(ev.reason))
-        self._send(
-            {
-                "type": "close",
-                "created_at": ev.created_at,
-                "reason": reason,
-                "chat_history": self._history(1000),
-            }
-        )
+        history = self._history(1000)
+        if self._heard:  # LiveKit closes without committing the last words
+            last = {"type": "message", "role": "user", "content": [" ".join(self._heard)]}
+            history["items"].append(last)
+        event = {"type": "close", "created_at": ev.created_at, "reason": reason}
+        self._send({**event, "chat_history": history})
 
 
 def _joined(parts: list[_Playback]) -> dict[str, Any]:
@@ -340,8 +351,13 @@ def _joined(parts: list[_Playback]) -> dict[str, Any]:
     for p in parts:
         words += [{**w, "start": w["start"] + before, "end": w["end"] + before} for w in p.words]
         before += p.duration if p.whole else p.position
-    out["words"] = words[:_MAX_WORDS]
+    out["words"], out["text"] = words[:_MAX_WORDS], _text_of(words)
     return out
+
+
+def _text_of(words: list[dict[str, Any]]) -> str:
+    texts = [w["text"] for w in words]
+    return ("" if any(t != t.strip() for t in texts) else " ").join(texts)
 
 
 def _dump(item: Any) -> dict[str, Any]:
