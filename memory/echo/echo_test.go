@@ -41,13 +41,13 @@ func TestAccount(t *testing.T) {
 		why             echo.Account
 		in, known, want list
 	}{
-		"the caller's last words":     {echo.Final, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a? It is nine."}, list{"new user: bye", "heard all of 1"}},
-		"an answer to the last words": {echo.Final, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"unplayed 3"}},
-		"not over yet":                {echo.Noted, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{}},
-		"a call for an answer":        {echo.Asked, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"ghost 3"}},
-		"a greeting":                  {echo.Final, list{"u: a", "a: It is nine."}, list{"a? Hello there.", "u: a", "a? It is nine."}, list{"unplayed 0", "heard all of 2"}},
+		"the caller's last words":      {echo.Final, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a? It is nine."}, list{"new user: bye", "heard all of 1"}},
+		"an answer to the last words":  {echo.Final, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"unplayed 3"}},
+		"not over yet":                 {echo.Noted, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{}},
+		"a call for an answer":         {echo.Asked, list{"u: a", "a: It is nine.", "u: bye"}, list{"u: a", "a: It is nine.", "u: bye", "a? Goodbye."}, list{"ghost 3"}},
+		"a greeting":                   {echo.Final, list{"u: a", "a: It is nine."}, list{"a? Hello there.", "u: a", "a? It is nine."}, list{"unplayed 0", "heard all of 2"}},
 		"an answer behind later words": {echo.Noted, list{"u: is the early one late", "a: Shall I send", "u: yes"}, list{"u: is the cheap one late", "a? Shall I send it?", "u: is the early one late", "a? It is."}, list{"new user: yes", "heard of 1: Shall I send", "unplayed 3"}},
-		"a window":                    {echo.Final, list{"u: c", "a: d"}, list{"u: a", "a? b", "u: c", "a? d"}, list{"heard all of 3"}},
+		"a window":                     {echo.Final, list{"u: c", "a: d"}, list{"u: a", "a? b", "u: c", "a? d"}, list{"heard all of 3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
