@@ -21,6 +21,7 @@ from google.genai import types
 from heardlog import AsyncHeardlog
 from heardlog.adk import MemoryService, SessionService
 
+from harness import guide
 from harness.server import Server
 
 KEY: dict[str, Any] = {"app_name": "desk", "user_id": "anna"}
@@ -283,3 +284,7 @@ async def test_memories_and_facts(alog: AsyncHeardlog) -> None:
     (fact,) = [m for m in response.memories if m.custom_metadata["kind"] == "fact"]
     await memory.delete_memory(**KEY, memory_id=fact.id)
     assert [f async for f in alog.facts("anna")] == []
+
+
+def test_the_guide(server: Server) -> None:
+    assert "I am allergic to peanuts." in guide.run("Google ADK", HEARDLOG_URL=server.url)

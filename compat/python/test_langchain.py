@@ -37,6 +37,7 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
+from harness import guide
 from harness.server import Server
 from harness.upstream import Upstream
 
@@ -296,3 +297,11 @@ async def test_a_graph(alog: AsyncHeardlog, upstream: Upstream) -> None:
     await store.adelete(("memories", "anna"), "0")
     assert await store.aget(("memories", "anna"), "0") is None
     assert [i.key for i in await store.asearch(("memories",))] == ["1"]
+
+
+def test_the_guide(server: Server) -> None:
+    messages, found, recalled = guide.run(
+        "LangChain and LangGraph", HEARDLOG_URL=server.url
+    ).splitlines()
+    assert "I am allergic to peanuts." in messages and "Likes window seats." in found
+    assert "I am allergic to peanuts." in recalled

@@ -22,6 +22,7 @@ from lauren_ai._memory._user import UserMemoryStore as UserProtocol
 from lauren_ai._memory._vector import InMemoryVectorStore
 from lauren_ai._transport._openai import OpenAITransport
 
+from harness import guide
 from harness.server import Server
 from harness.upstream import Answer, Upstream
 
@@ -244,3 +245,8 @@ async def test_a_runner_with_our_conversations(
         server.restart()
     sent = [m["content"] for m in upstream.requests[-1]["messages"]]
     assert sent == ["Be brief.", "When is my train?", "At nine.", "From where?"]
+
+
+def test_the_guide(server: Server) -> None:
+    found, facts = guide.run("lauren-ai", HEARDLOG_URL=server.url).splitlines()
+    assert "A refund takes five days." in found and "Likes window seats." in facts

@@ -16,6 +16,7 @@ from heardlog import AsyncHeardlog
 from heardlog.agents import Recorder, Session
 from openai import AsyncOpenAI
 
+from harness import guide
 from harness.server import Server
 from harness.upstream import Upstream
 
@@ -235,3 +236,17 @@ async def test_a_recorder_stops_nothing(alog: AsyncHeardlog) -> None:
         recorder.on(event)
     await recorder.aclose()
     assert recorder.dropped > 0
+
+
+def test_the_guide(server: Server, upstream: Upstream) -> None:
+    """The program asks the model through the Responses API, which the server has."""
+    upstream.say("At nine.")
+    llm = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "unused"}
+    # Its model is asked through another agent than the one of the session.
+    program = guide.program("OpenAI Agents SDK").replace(
+        'model="gpt-5-mini"', 'model="gpt-5-mini", model_settings=_named'
+    )
+    named = "from agents import ModelSettings\n"
+    named += "_named = ModelSettings(extra_headers={'X-Agent-Id': 'llm'})\n"
+    out = guide.run_text(named + program, HEARDLOG_URL=server.url, **llm)
+    assert out == "At nine.\n"
