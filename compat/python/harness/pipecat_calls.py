@@ -80,6 +80,7 @@ class Call:
     ear: Ear
     brain: Brain
     said: list[str] = field(default_factory=list)  # what the caller said, hums excluded
+    own: list[str] = field(default_factory=list)  # what the bot said without the LLM
     context: list[Any] = field(default_factory=list)  # Pipecat's own list at the end
     ended_at: float = 0.0
     failure: str = ""
@@ -265,7 +266,7 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     llm = mine.llm
     context = LLMContext()
     if plan.tools:
-        _add_tool(llm, context, rng)
+        _add_tool(llm, context, rng, call, answers)
     start = default_user_turn_start_strategies()
     if plan.min_words:
         start = [MinWordsUserTurnStartStrategy(min_words=3)]
@@ -303,7 +304,8 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
         try:
             await asyncio.sleep(0.2)
             if plan.greeting:
-                await worker.queue_frame(TTSSpeakFrame(GREETINGS[plan.language]))
+                call.own.append(GREETINGS[plan.language])
+                await worker.queue_frame(TTSSpeakFrame(call.own[0]))
             await person.talk()
         except Exception as err:  # reported with the call
             call.failure = repr(err)
@@ -323,7 +325,9 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     return call
 
 
-def _add_tool(llm: OpenAILLMService, context: LLMContext, rng: random.Random) -> None:
+def _add_tool(
+    llm: OpenAILLMService, context: LLMContext, rng: random.Random, call: Call, texts: Texts
+) -> None:
     from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
     from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 
@@ -332,6 +336,9 @@ def _add_tool(llm: OpenAILLMService, context: LLMContext, rng: random.Random) ->
     context.set_tools(ToolsSchema(standard_tools=[schema]))
 
     async def look_up(params: Any) -> None:
+        if rng.random() < 0.4:
+            call.own.append(texts.filler())
+            await params.llm.push_frame(TTSSpeakFrame(call.own[-1]))
         await asyncio.sleep(rng.uniform(0.1, 0.8))
         await params.result_callback({"found": "trains"})
 

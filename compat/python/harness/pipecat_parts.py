@@ -1,5 +1,6 @@
 """The ends of a Pipecat pipeline: a caller's script, voices, and a transport that plays."""
 
+# ruff: noqa: RUF001 - punctuation of other scripts
 from __future__ import annotations
 
 import asyncio
@@ -17,7 +18,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.settings import TTSSettings
-from pipecat.services.tts_service import TTSService
+from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 
@@ -198,4 +199,38 @@ class WordTTS(SocketTTS):
         )
 
 
-VOICES = {"words": WordTTS, "sentences": SentenceTTS, "socket": SocketTTS}
+class TokenTTS(SocketTTS):
+    """A TTS without word times that gets each piece of the LLM's text at once."""
+
+    def __init__(self, voice: Voice, rng: random.Random) -> None:
+        super().__init__(
+            voice,
+            rng,
+            pause_frame_processing=False,
+            text_aggregation_mode=TextAggregationMode.TOKEN,
+        )
+        self._pending: dict[str, str] = {}
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        whole = self._pending.pop(context_id, "") + text
+        end = max((whole.rfind(c) for c in ".!?。！？؟"), default=-1) + 1
+        dense = has_no_spaces(whole)
+        if 0 < end and (end < len(whole) or dense):  # the next sentence has begun
+            await self._texts.put((context_id, whole[:end]))
+            whole = whole[end:]
+        if whole:
+            self._pending[context_id] = whole
+        yield None
+
+    async def flush_audio(self, context_id: str | None = None) -> None:
+        if context_id and self._pending.get(context_id, "").strip():
+            await self._texts.put((context_id, self._pending[context_id]))
+        self._pending.pop(context_id or "", None)
+        await super().flush_audio(context_id)
+
+    async def on_audio_context_interrupted(self, context_id: str) -> None:
+        await super().on_audio_context_interrupted(context_id)
+        self._pending.pop(context_id, None)
+
+
+VOICES = {"words": WordTTS, "sentences": SentenceTTS, "socket": SocketTTS, "tokens": TokenTTS}

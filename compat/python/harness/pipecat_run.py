@@ -23,6 +23,7 @@ from .pipecat_texts import ANSWERS
 from .pipecat_upstream import Brain, Upstream
 from .server import Server, build
 
+VOICES_OF_CALLS = ("words", "sentences", "words", "socket", "words", "tokens")
 AT_ONCE = 20  # calls in one process
 SYSTEM = "You help callers."
 ORIGINAL = httpx.AsyncHTTPTransport.handle_async_request
@@ -48,7 +49,7 @@ def plans(n: int, seed: int = 1) -> list[Plan]:
     out = []
     for i in range(n):
         language = languages[i % len(languages)]
-        voice = ("words", "sentences", "words", "socket")[i // len(languages) % 4]
+        voice = VOICES_OF_CALLS[i // len(languages) % len(VOICES_OF_CALLS)]
         spaced = language not in ("zh", "ja")
         out.append(
             Plan(
@@ -158,6 +159,8 @@ def show(figures: dict[str, Score]) -> str:
         ("missed interruptions", lambda s: s.missed),
         ("heard right within 1 word", lambda s: f"{s.within(1):.1%}"),
         ("heard right within 3 words", lambda s: f"{s.within(3):.1%}"),
+        ("the bot's own words", lambda s: s.own),
+        ("of them right within 3 words", lambda s: f"{s.own_right / max(1, s.own):.1%}"),
         ("ghosts stored", lambda s: s.ghosts),
         ("answers lost", lambda s: s.lost),
         ("answers doubled", lambda s: s.doubled),

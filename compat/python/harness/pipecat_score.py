@@ -88,6 +88,8 @@ class Score:
     missed: int = 0
     near: Counter[int] = field(default_factory=Counter)  # by how many words the text is off
     spoken: int = 0
+    own: int = 0  # what the bot said without the LLM, such as greetings
+    own_right: int = 0
     ghosts: int = 0
     lost: int = 0
     doubled: int = 0
@@ -150,6 +152,7 @@ def score(call: Call, ledger: list[dict[str, Any]]) -> Score:
             s.notes.append(f"{where}: no answer is {whole!r}")
     for i, t in enumerate(answers):
         _answer(s, where, t, owner[i])
+    _own(s, where, call, final)
     _users(s, where, call, ledger)
     _prompts(s, where, call, answers)
     _pipecat(s, call, answers)
@@ -217,6 +220,35 @@ def _answer(s: Score, where: str, t: Truth, stored: list[dict[str, Any]]) -> Non
         s.sure_right += off <= 1
     if off > 1:
         s.notes.append(f"{where}: off by {off}: {heard} of {t.total} heard, stored {stored_as}")
+
+
+def _own(s: Score, where: str, call: Call, final: list[dict[str, Any]]) -> None:
+    """Rates the greeting and the like: they are right if the ledger has what was heard of them."""
+    for text in call.own:
+        words = [w for u in call.ear.utterances if plain(u.text) == plain(text) for w in u.words]
+        heard = Truth(Request("", 0, []), words, count(text)).heard()
+        if not heard:
+            continue
+        s.own += 1
+        stored = [n for m in final if (n := _shared(text_of(m), text)) > 0]
+        if len(stored) < 2 and abs(sum(stored) - heard) <= 3:
+            s.own_right += 1
+        else:
+            s.notes.append(f"{where}: {heard} words heard of {text!r}, stored {stored}")
+
+
+def _shared(stored: str, text: str) -> int:
+    """Returns how many words of a text a message begins or ends with."""
+    words = [plain(w) for w in split(text) if plain(w)]
+    return max(
+        (
+            n
+            for n in range(1, len(words) + 1)
+            if (part := "".join(words[:n])) and (n > 2 or plain(stored) == part)
+            if plain(stored).startswith(part) or plain(stored).endswith(part)
+        ),
+        default=0,
+    )
 
 
 def _users(s: Score, where: str, call: Call, ledger: list[dict[str, Any]]) -> None:

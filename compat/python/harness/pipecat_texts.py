@@ -136,6 +136,17 @@ GREETINGS: dict[str, str] = {
     "ja": "こんにちは、駅の案内です、ご用件は何でしょうか？",
 }
 
+FILLERS: dict[str, str] = {
+    "en": "{n}, one moment, I am looking that up.",
+    "de": "{n}, einen Moment, ich sehe gleich nach.",
+    "es": "{n}, un momento, ahora lo busco.",
+    "fr": "{n}, un instant, je regarde cela.",
+    "ru": "{n}, одну минуту, я сейчас посмотрю.",
+    "ar": "{n}، لحظة من فضلك، أبحث الآن.",
+    "zh": "{n}号，请稍等，我查一下。",
+    "ja": "{n}番ですね、少々お待ちください。",
+}
+
 HUMS: dict[str, str] = {
     "en": "mhm",
     "de": "aha",
@@ -153,7 +164,7 @@ class Texts:
 
     def __init__(self, language: str, rng: random.Random) -> None:
         self.language, self.rng = language, rng
-        self._numbers = rng.sample(range(11, 999), 400)
+        self._numbers = rng.sample(range(100, 1000), 400)
 
     def _fill(self, template: str) -> str:
         return template.format(n=self._numbers.pop(), w=self.rng.choice(WORDS[self.language]))
@@ -164,6 +175,10 @@ class Texts:
         templates = self.rng.sample(ANSWERS[self.language], min(n, len(ANSWERS[self.language])))
         glue = "" if self.language in ("zh", "ja") else " "
         return glue.join(self._fill(t) for t in templates)
+
+    def filler(self) -> str:
+        """Returns what the bot says while it looks something up."""
+        return self._fill(FILLERS[self.language])
 
     def question(self) -> str:
         return self._fill(self.rng.choice(QUESTIONS[self.language]))

@@ -48,19 +48,26 @@ def identify(args: Any, transport: Any, session_id: str | None, caller: str | No
     return Named(str(name or room or uuid.uuid4()), str(who) if who else None, keys)
 
 
+def letters(text: str) -> str:
+    """Returns the letters and digits of a text."""
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
 @dataclass(eq=False)
 class Answer:
     """One answer of the LLM, or words of the bot's own (own)."""
 
     id: str | None = None  # the LLM's
+    text: str = ""  # as far as the LLM has made it
     own: bool = False
+    listed: bool = False  # with own: the next request has it in its place
     made: bool = False  # the TTS got all of it
     speeches: list[Speech] = field(default_factory=list)
     reported: float = 0.0  # ms that the last report of progress counted
 
-    def takes(self, frame: Any) -> bool:
-        """Reports whether a context that starts with this frame belongs to the answer."""
-        return True
+    def has(self, text: str) -> bool:
+        """Reports whether a text is part of the answer."""
+        return letters(text) in letters(self.text)
 
     def played(self) -> float:
         """Returns how much was played, in ms."""
@@ -111,6 +118,7 @@ class Call:
         self._agent: Any = None
         self._joining: asyncio.Task[None] | None = None
         self._appending: list[asyncio.Task[None]] = []
+        self._unlisted: list[tuple[str, str]] = []
         self._context: Any = None
         self._asked = 0  # how many messages of the context were asked with
 
@@ -136,26 +144,36 @@ class Call:
         if self._joining is not None and not self._joining.done():
             await asyncio.wait([self._joining], timeout=PATIENCE)
 
-    def asks(self, context: Any) -> None:
+    async def asks(self, context: Any) -> None:
         """Notes that the LLM is asked with a context."""
         self._context, self._asked = context, len(context.messages)
+        await self._keep_unlisted()
+
+    async def _keep_unlisted(self) -> None:
+        """Stores words of the bot's own that the context should have and has not."""
+        said, self._unlisted = self._unlisted, []
+        recent = self._context.messages[-12:] if self._context is not None else []
+        known = letters(" ".join(_text(m) for m in recent if _role(m) == "assistant"))
+        missing = [_spoken(h, whole) for h, whole in said if letters(h) not in known]
+        if missing:
+            await self._append_now(missing)
 
     def report(self, event: dict[str, Any]) -> None:
         """Reports an event, after those before it."""
         self._reporter.send(event)
 
-    def speaks(self, heard: str, whole: str) -> None:
-        """Stores words that the bot said without the LLM, such as a greeting."""
-        if not heard:
-            return
-        message: dict[str, Any] = {"role": "assistant", "content": heard}
-        metadata: dict[str, Any] = {"source": "greeting"}
-        if heard != whole:
-            metadata |= {"interrupted": True, "original": whole}
-        self._append([{**message, "metadata": metadata}])
+    def speaks(self, heard: str, whole: str, listed: bool) -> None:
+        """Stores words that the bot said without the LLM, such as a greeting.
 
-    def _append(self, messages: list[dict[str, Any]]) -> None:
-        self._appending.append(asyncio.create_task(self._append_now(messages)))
+        Args:
+            listed: The framework has them in its context, at a place that only it knows. They are
+                stored only if the next request lacks them.
+        """
+        if listed:
+            self._unlisted.append((heard, whole))
+        else:
+            task = asyncio.create_task(self._append_now([_spoken(heard, whole)]))
+            self._appending.append(task)
 
     async def _append_now(self, messages: list[dict[str, Any]]) -> None:
         await self.joined()
@@ -177,6 +195,7 @@ class Call:
         await self._reporter.flush(PATIENCE)
         if self._appending:
             await asyncio.wait(self._appending, timeout=PATIENCE)
+        await self._keep_unlisted()
         rest = self._rest(said)
         if rest:
             await self._append_now(rest)
@@ -198,6 +217,18 @@ class Call:
         return out
 
 
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
+def _spoken(heard: str, whole: str) -> dict[str, Any]:
+    """Returns the message for words that the bot said without the LLM."""
+    metadata: dict[str, Any] = {"source": "greeting"}
+    if heard != whole:
+        metadata |= {"interrupted": True, "original": whole}
+    return {"role": "assistant", "content": heard, "metadata": metadata}
+
+
+def _role(message: Any) -> str:
+    return str(message.get("role")) if isinstance(message, dict) else ""
+
+
+def _text(message: Any) -> str:
+    content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else ""

@@ -12,12 +12,15 @@ import numpy as np
 FRAME_MS = 10  # the resolution in which sound and silence are told apart
 PAUSE_MS = 80  # shorter silences are within words
 
-# How long a voice takes for a letter, and for a word besides its letters, where nothing was heard
-# of it yet. Only their ratio matters once a sentence was heard.
-LETTER_MS = 60.0
+# How long a slow voice takes for a letter, where nothing was heard of it yet: no word is to count
+# as heard that was not.
+LETTER_MS = 72.0
+# How many letters a word counts for besides its own.
 WORD_LETTERS = 1.6
 # How much the length of a word differs from the estimate, as a part of the mean, twice.
 SPREAD = 0.35
+# How much the voice may be slower than before, as a part.
+DOUBT = 0.05
 DENSE_LETTERS = 3.3  # a character of a script that is written without spaces
 
 
@@ -120,6 +123,7 @@ class Speech:
     """One audio context of a TTS: one answer, or a part of it, or words of the bot's own."""
 
     id: str
+    owned: bool = False  # it is known which answer it belongs to
     interruptible: bool = True
     sound: Sound = field(default_factory=Sound)
     timings: list[tuple[str, int]] = field(default_factory=list)  # words of the TTS, and when, ns
@@ -241,7 +245,7 @@ def _fill(words: list[str], runs: list[tuple[float, float]], whole: bool) -> lis
         done += weight(w)
         n = i + 1
         late = SPREAD * mean * math.sqrt(n * (len(words) - n) / len(words) if whole else n)
-        end = length * done / total + late
+        end = length * done / total * (1 if whole else 1 + DOUBT) + late
         out.append(_word(w, begin, _at(runs, min(end, length) if whole else end, after=False)))
     return out
 

@@ -23,9 +23,13 @@ from openai.types.chat import ChatCompletionChunk
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     Frame,
+    FunctionCallCancelFrame,
+    FunctionCallResultFrame,
+    FunctionCallsStartedFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMTextFrame,
     StartFrame,
     TranscriptionFrame,
     TTSAudioRawFrame,
@@ -142,12 +146,14 @@ class LLMService(OpenAILLMService):
     ) -> None:
         if isinstance(frame, LLMFullResponseStartFrame):
             self._answer = frame.metadata[_ANSWER] = Answer()
+        elif isinstance(frame, LLMTextFrame) and self._answer is not None:
+            self._answer.text += frame.text
         await super().push_frame(frame, direction)
 
     async def get_chat_completions(self, context: LLMContext) -> AsyncStream[ChatCompletionChunk]:
         answer = self._answer or Answer()
         await self.call.joined()
-        self.call.asks(context)
+        await self.call.asks(context)
         return _Watched(await super().get_chat_completions(context), answer)  # type: ignore[return-value]
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
@@ -196,6 +202,7 @@ class Observer(BaseObserver):
         # The caller's words that the LLM has not been asked with, and when that turn began, ns.
         self._turn: list[tuple[int, str]] = []
         self._turn_began: int | None = None
+        self._functions: set[str] = set()  # IDs of the calls that run
         self._closed = False
 
     async def on_push_frame(self, data: FramePushed) -> None:
@@ -211,7 +218,7 @@ class Observer(BaseObserver):
                 self._open.append(frame.metadata[_ANSWER])
                 self._turn, self._turn_began = [], None  # the LLM has been asked with these words
         if data.first_push:
-            self._on_caller(frame, data.timestamp)
+            self._on_others(frame, data.timestamp)
 
     async def cleanup(self) -> None:
         """Reports the rest and the end of the call."""
@@ -246,6 +253,8 @@ class Observer(BaseObserver):
         speech = self._speech(frame)
         if speech is None:
             return
+        if not speech.owned and not isinstance(frame, TTSStartedFrame):
+            self._own(speech, frame)
         if isinstance(frame, TTSStartedFrame):
             speech.interruptible = frame.interruptible
         elif isinstance(frame, TTSAudioRawFrame):
@@ -273,14 +282,22 @@ class Observer(BaseObserver):
         speech = self._speeches.get(id)
         if speech is None:
             speech = self._speeches[id] = Speech(id)
-            answer = self._making
-            if answer is None or not answer.takes(frame):
-                answer = Answer(own=True)
-                answer.made = True
-                self._open.append(answer)
-            answer.speeches.append(speech)
         self._making_speech = speech
         return speech
+
+    def _own(self, speech: Speech, frame: Frame) -> None:
+        """Decides whose words a speech has, by its first text."""
+        speech.owned = True
+        answer = self._making
+        if isinstance(frame, AggregatedTextFrame) and answer is not None:
+            if not answer.has(frame.raw_text or frame.text):
+                answer = None
+        if answer is None:
+            # Between an answer and the next, the next request has these words in their place.
+            listed = bool(self._functions) or any(not a.own for a in self._open)
+            answer = Answer(own=True, listed=listed, made=True)
+            self._open.append(answer)
+        answer.speeches.append(speech)
 
     # What the transport plays
 
@@ -332,8 +349,8 @@ class Observer(BaseObserver):
             if self._playing is speech:
                 self._playing = None
         if answer.own:
-            if answer.played() > 0:
-                self._call.speaks(*answer.heard(self._rate()))
+            if not answer.listed or answer.played() > 0:
+                self._call.speaks(*answer.heard(self._rate()), listed=answer.listed)
         elif answer.id and (answer.speeches or status == "interrupted"):
             self._send(answer, status, by)
 
@@ -358,10 +375,14 @@ class Observer(BaseObserver):
             data["caused_by"] = by
         self._call.report({"type": "bot-speech", "data": data})
 
-    # What the caller says
+    # What the caller says, and what the bot looks up
 
-    def _on_caller(self, frame: Frame, now: int) -> None:
-        if isinstance(frame, UserStartedSpeakingFrame):
+    def _on_others(self, frame: Frame, now: int) -> None:
+        if isinstance(frame, FunctionCallsStartedFrame):
+            self._functions.update(f.tool_call_id for f in frame.function_calls)
+        elif isinstance(frame, (FunctionCallResultFrame, FunctionCallCancelFrame)):
+            self._functions.discard(frame.tool_call_id)
+        elif isinstance(frame, UserStartedSpeakingFrame):
             self._turn_began = now
         elif isinstance(frame, TranscriptionFrame):
             self._turn.append((now, frame.text))
