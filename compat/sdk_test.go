@@ -117,3 +117,29 @@ func TestPackageGuides(t *testing.T) {
 		}
 	}
 }
+
+// TestJavaScriptTarball imports every part of the package from the tarball that npm makes of it.
+func TestJavaScriptTarball(t *testing.T) {
+	t.Parallel()
+	node, npm := need(t, "node", "install node and npm"), need(t, "npm", "install node and npm")
+	dir := t.TempDir()
+	script := `set -e
+cd "$1" && tarball=$("$2" pack --silent --pack-destination "$3")
+cd "$3" && mkdir -p node_modules/heardlog && tar -xzf "$tarball" -C node_modules/heardlog --strip-components=1
+cat > all.mjs <<'END'
+import { createRequire } from "node:module";
+import { existsSync } from "node:fs";
+const root = new URL("./node_modules/heardlog/", import.meta.url);
+const { exports } = createRequire(import.meta.url)("./node_modules/heardlog/package.json");
+for (const [name, { types }] of Object.entries(exports)) {
+  if (!existsSync(new URL(types, root))) throw new Error(types);
+  console.log(name, Object.keys(await import("heardlog" + name.slice(1))).length > 0);
+}
+END
+"$4" all.mjs`
+	cmd := exec.CommandContext(within(t, patience), "sh", "-c", script, "sh", "../sdk/js", npm, dir, node)
+	out, err := cmd.CombinedOutput()
+	if want := ". true\n./webhooks true\n./livekit true\n./ai-sdk true\n./openai-agents true\n"; err != nil || string(out) != want {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -334,3 +334,26 @@ func TestWhatIsRepeated(t *testing.T) {
 		})
 	}
 }
+
+// TestPages reads lists to their last page.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next, row := map[string]string{"": "c1", "c1": "c2"}[r.URL.Query().Get("cursor")], `{"role":"user","content":"x"}`
+		fmt.Fprintf(w, `{"contents":[%s],"messages":[%s],"facts":[{"content":"x"}],"next_cursor":%q}`, row, row, next)
+	}))
+	t.Cleanup(s.Close)
+	c := client(t, heardlog.Config{URL: s.URL})
+	history, err := c.Agent("a").History(t.Context())
+	if err != nil || len(history) != 3 {
+		t.Errorf("history: %d messages, %v", len(history), err)
+	}
+	entries, err := c.Agent("a").Messages(t.Context(), 7)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("ledger: %d entries, %v", len(entries), err)
+	}
+	facts, err := c.Facts(t.Context(), "anna")
+	if err != nil || len(facts) != 3 {
+		t.Errorf("facts: %d, %v", len(facts), err)
+	}
+}

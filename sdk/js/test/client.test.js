@@ -141,3 +141,26 @@ test('the package imports nothing but itself', () => {
     assert.doesNotMatch(text, /\b(?:require|import)\(|\bBuffer\b|(?<!globalThis\.)\bprocess\./, file);
   }
 });
+
+test('lists are read to their last page', async () => {
+  const asked = [];
+  const pages = async (url) => {
+    const cursor = new URL(url).searchParams.get('cursor');
+    asked.push(new URL(url).search);
+    const row = { n: cursor ?? 'first' };
+    return Response.json({ contents: [row], messages: [row], facts: [row], ...(cursor === 'c2' ? {} : { next_cursor: cursor ? 'c2' : 'c1' }) });
+  };
+  const log = new Heardlog({ url: 'http://127.0.0.1:1', fetch: pages });
+  const all = ['first', 'c1', 'c2'];
+  assert.deepEqual((await log.agent('a').history()).map((m) => m.n), all);
+  assert.deepEqual((await log.agent('a').history({ limit: 1 })).map((m) => m.n), ['first']);
+  assert.deepEqual(await collect(log.agent('a').messages({ afterSeq: 7 })), all);
+  assert.deepEqual(await collect(log.facts('u').list()), all);
+  assert.ok(asked.includes('?after_seq=7&limit=1000'));
+});
+
+async function collect(list) {
+  const out = [];
+  for await (const { n } of list) out.push(n);
+  return out;
+}
