@@ -47,7 +47,7 @@ func (e *Evidence) estimated(m *Message, text string) int64 {
 	p := int64(30)
 	switch {
 	case e.Measured && text != m.Original():
-		p = max(50, 90-2*int64(n))
+		p = max(50, 86-2*int64(n))
 	case text == m.Original():
 		p = 85
 	case n <= 4:
