@@ -6,10 +6,17 @@ HEARDLOG_PIPECAT_CALLS sets how many calls are made. The harness runs alone, too
 
 from __future__ import annotations
 
+import asyncio
 import os
+import pickle
+import socket
+from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("pipecat")
@@ -24,7 +31,10 @@ from pipecat.runner.types import (
     WebSocketRunnerArguments,
 )
 
-from harness.pipecat_run import Score, plans, run, show, table
+from harness.pipecat_calls import Plan
+from harness.pipecat_run import Score, die, ledger, plans, run, show, table
+from harness.pipecat_score import count, generated, plain, score, text_of, truths
+from harness.server import Server
 
 CALLS = int(os.environ.get("HEARDLOG_PIPECAT_CALLS", "96"))
 
@@ -56,6 +66,47 @@ def test_without_the_package(program: Path, tmp_path: Path) -> None:
     assert figures["socket"].f1 < 0.9 and figures["socket"].unheard > 0
     assert figures["sentences"].within(3) < 0.9
     assert figures["words"].f1 >= 0.95
+
+
+def test_a_worker_that_dies(start_server: Callable[..., Server], tmp_path: Path) -> None:
+    """The process of twelve calls is killed: what it had reported stays."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    server = start_server(HEARDLOG_LLM_URL=f"http://127.0.0.1:{port}/v1")
+    chosen, file = plans(12, seed=3), tmp_path / "calls"
+    for plan in chosen:
+        plan.summaries = plan.flow = False
+    process = get_context("spawn").Process(target=die, args=(chosen, server.url, port, 30.0, file))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -9
+    calls = pickle.loads(file.read_bytes())
+    assert len(calls) == 12
+    settled = 0
+    for call in calls:
+        stored = asyncio.run(messages(server.url, call.plan))
+        asked = " ".join(str(r.messages) for r in call.brain.requests)
+        call.said = [text for text in call.said if text in asked]
+        call.own = []
+        s = score(call, stored)
+        assert (s.lost, s.doubled, s.ghosts, s.user_lost, s.user_doubled) == (0, 0, 0, 0, 0), (
+            s.notes
+        )
+        for t in truths(call)[:-1]:  # the last one was in progress
+            found = [
+                m for m in stored if plain(t.request.text).startswith(plain(generated(m)) or "-")
+            ]
+            if t.heard():
+                off = min(abs(count(text_of(m)) - t.heard()) for m in found)
+                assert off <= (1 if call.plan.voice == "words" else 6), (t.request.text, found)
+                settled += 1
+    assert settled > 15
+
+
+async def messages(base: str, plan: Plan) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=base) as client:
+        return await ledger(client, plan)
 
 
 def with_session(args: RunnerArguments, session_id: str | None) -> RunnerArguments:

@@ -12,6 +12,8 @@ import pipecat.clocks.system_clock
 import pipecat.processors.metrics.frame_processor_metrics
 import pipecat.transports.base_output
 from openai import AsyncStream
+from pipecat.flows import FlowManager, FlowsFunctionSchema, NodeConfig
+from pipecat.flows.types import ContextStrategy, ContextStrategyConfig
 from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
@@ -68,6 +70,7 @@ class Plan:
     greeting: bool = False  # the bot speaks first
     tools: bool = False
     summaries: bool = False
+    flow: bool = False  # Pipecat Flows: nodes with functions between them
     hang_up: str = "after"  # or in the middle of an answer, or "dies": the worker is lost
     turns: int = 6
 
@@ -216,7 +219,7 @@ class _Person:
     async def talk(self) -> None:
         """Goes through the turns of the call."""
         rng, plan = self.rng, self.call.plan
-        if plan.greeting and await self.wait_speaking():
+        if (plan.greeting or plan.flow) and await self.wait_speaking():
             if rng.random() < 0.3:
                 await asyncio.sleep(rng.uniform(0.3, 3))
             else:
@@ -246,22 +249,25 @@ class _Person:
         await self.hear_out()
 
 
-async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
-    """Runs one call from its beginning to its end."""
+async def run_call(
+    plan: Plan, upstream: Any, bot: BotFactory, seen: Callable[[Call], None] = lambda call: None
+) -> Call:
+    """Runs one call from its beginning to its end. seen gets it at its beginning."""
     # Each part has its own numbers, so that it does not matter which runs first.
     rng, texts, questions, voice, tts_rng = (random.Random(plan.seed * 8 + i) for i in range(5))
     answers = Texts(plan.language, texts)
     ear = Ear()
 
     def reply(messages: list[dict[str, Any]]) -> tuple[str, bool]:
-        after_tool = messages[-1]["role"] == "tool"
-        if plan.tools and not after_tool and rng.random() < 0.3:
+        asked = messages[-1]["role"] == "user"
+        if (plan.tools or plan.flow) and asked and rng.random() < 0.3:
             return "", True
         return answers.answer(), False
 
     brain = Brain(plan.number, reply, lambda: rng.uniform(0.15, 0.7), rng.uniform(0.008, 0.05))
     upstream.brains[plan.number] = brain
     call = Call(plan, ear, brain)
+    seen(call)
     mine = bot(plan, brain)
     llm = mine.llm
     context = LLMContext()
@@ -276,7 +282,7 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     summaries = LLMAutoContextSummarizationConfig(
         max_context_tokens=100_000, max_unsummarized_messages=6
     )
-    user, assistant = LLMContextAggregatorPair(
+    pair = LLMContextAggregatorPair(
         context,
         user_params=LLMUserAggregatorParams(user_turn_strategies=strategies),
         assistant_params=LLMAssistantAggregatorParams(
@@ -284,6 +290,7 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
             auto_context_summarization_config=summaries if plan.summaries else None,
         ),
     )
+    user, assistant = pair
     caller, player = Caller(), Player(ear)
     person = _Person(call, caller, player, Texts(plan.language, questions))
     player.notice = person.notice
@@ -306,6 +313,9 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
             if plan.greeting:
                 call.own.append(GREETINGS[plan.language])
                 await worker.queue_frame(TTSSpeakFrame(call.own[0]))
+            if plan.flow:
+                flow = FlowManager(llm=llm, context_aggregator=pair, worker=worker)
+                await flow.initialize(_node(random.Random(plan.seed), 0))
             await person.talk()
         except Exception as err:  # reported with the call
             call.failure = repr(err)
@@ -323,6 +333,25 @@ async def run_call(plan: Plan, upstream: Any, bot: BotFactory) -> Call:
     if mine.finish:
         await mine.finish(context)
     return call
+
+
+def _node(rng: random.Random, number: int) -> NodeConfig:
+    """Returns a node of a flow, whose function leads to the next one."""
+
+    async def look_up(args: Any, flow: FlowManager) -> tuple[Any, NodeConfig]:
+        await asyncio.sleep(rng.uniform(0.1, 0.8))
+        return {"found": "trains"}, _node(rng, number + 1)
+
+    what = {"what": {"type": "string"}}
+    strategy = rng.choice([ContextStrategy.APPEND, ContextStrategy.APPEND, ContextStrategy.RESET])
+    return NodeConfig(
+        name=f"node {number}",
+        role_message="You help callers.",
+        task_messages=[{"role": "developer", "content": f"Do task {number}."}],
+        functions=[FlowsFunctionSchema("look_up", "Looks it up", what, ["what"], look_up)],
+        context_strategy=ContextStrategyConfig(strategy),
+        respond_immediately=number > 0 or rng.random() < 0.5,
+    )
 
 
 def _add_tool(

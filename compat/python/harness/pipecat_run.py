@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import random
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +18,7 @@ import httpx
 from loguru import logger
 from pipecat.services.openai.llm import OpenAILLMService
 
-from .pipecat_calls import Bot, BotFactory, Plan, counted, run_call
+from .pipecat_calls import Bot, BotFactory, Call, Plan, counted, run_call
 from .pipecat_clock import Loop, flights
 from .pipecat_score import Score, score
 from .pipecat_texts import ANSWERS
@@ -51,6 +53,7 @@ def plans(n: int, seed: int = 1) -> list[Plan]:
         language = languages[i % len(languages)]
         voice = VOICES_OF_CALLS[i // len(languages) % len(VOICES_OF_CALLS)]
         spaced = language not in ("zh", "ja")
+        flow = rng.random() < 0.1
         out.append(
             Plan(
                 i,
@@ -58,9 +61,10 @@ def plans(n: int, seed: int = 1) -> list[Plan]:
                 language,
                 voice,
                 min_words=spaced and rng.random() < 0.25,
-                greeting=rng.random() < 0.4,
-                tools=rng.random() < 0.3,
-                summaries=rng.random() < 0.1,
+                greeting=not flow and rng.random() < 0.4,
+                tools=not flow and rng.random() < 0.3,
+                summaries=not flow and rng.random() < 0.1,
+                flow=flow,
                 hang_up=rng.choice(["after", "after", "after", "in mid-answer"]),
                 turns=rng.randint(2, 5),
             )
@@ -210,6 +214,29 @@ def run_here(chosen: list[Plan], kind: str, program: Path, folder: Path) -> list
     finally:
         httpx.AsyncHTTPTransport.handle_async_request = ORIGINAL  # type: ignore[method-assign]
         loop.close()
+
+
+def die(chosen: list[Plan], base: str, port: int, after: float, file: Path) -> None:
+    """Runs calls, writes what was heard of them to a file after some seconds, and dies."""
+    logger.remove()
+    httpx.AsyncHTTPTransport.handle_async_request = _waiting  # type: ignore[method-assign]
+    loop = Loop()
+    asyncio.set_event_loop(loop)
+    calls: list[Call] = []
+
+    async def main() -> None:
+        upstream = Upstream()
+        await upstream.start(port)
+        bot = with_package(base)
+        running = [asyncio.create_task(run_call(p, upstream, bot, calls.append)) for p in chosen]
+        await asyncio.sleep(after)
+        for call in calls:
+            call.brain = Brain(call.plan.number, requests=call.brain.requests)
+        file.write_bytes(pickle.dumps(calls))  # noqa: ASYNC240 - nothing else is to run
+        os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.gather(*running)
+
+    loop.run_until_complete(main())
 
 
 def run(chosen: list[Plan], kind: str, program: Path, folder: Path, processes: int) -> list[Rated]:

@@ -33,11 +33,10 @@ class Brain:
     """The LLM of one call. Its requests have the call's number as their seed."""
 
     number: int
-    reply: Callable[
-        [list[dict[str, Any]]], tuple[str, bool]
-    ]  # the text, and whether to call a tool
-    first: Callable[[], float]
-    pace: float  # seconds between two pieces
+    # Returns the text, and whether to call a tool instead.
+    reply: Callable[[list[dict[str, Any]]], tuple[str, bool]] | None = None
+    first: Callable[[], float] | None = None
+    pace: float = 0.0  # seconds between two pieces
     requests: list[Request] = field(default_factory=list)
     # Requests of the bot that have not reached the LLM yet: each lands its flight.
     outgoing: list[Callable[[], None]] = field(default_factory=list)
@@ -58,13 +57,13 @@ class Upstream:
         self.brains: dict[int, Brain] = {}
         self._runner: web.AppRunner | None = None
 
-    async def start(self) -> str:
-        """Starts to listen on a free port and returns the base URL."""
+    async def start(self, port: int = 0) -> str:
+        """Starts to listen and returns the base URL. Port 0 takes any free port."""
         app = web.Application(client_max_size=8 << 20)
         app.router.add_post("/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
         server = site._server
         assert server is not None
@@ -85,6 +84,7 @@ class Upstream:
         brain.requests.append(one)
         if not one.stream:
             return await self._whole(brain, one)
+        assert brain.reply is not None and brain.first is not None
         one.text, one.tool = brain.reply(body["messages"])
         res = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await asyncio.sleep(brain.first())
@@ -105,6 +105,7 @@ class Upstream:
         return res
 
     async def _whole(self, brain: Brain, one: Request) -> web.Response:
+        assert brain.first is not None
         one.text = "The caller asked about trains."
         await asyncio.sleep(brain.first())
         message = {"role": "assistant", "content": one.text}
