@@ -2,10 +2,11 @@
 # make test       the fast, complete set: needs only Go and curl, no C compiler and no PostgreSQL
 # make test-race  with the race detector, on PostgreSQL too: needs gcc and PostgreSQL
 # make test-all   both, and the rest: the server's tests on PostgreSQL, the benchmarks' own tests
+# make test-python the Python package, and frameworks with it: needs Python 3.11
 # make bench      the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
 # make site       the documents as a site with navigation and search in dist/site: needs node and npm
 # make release    archives for all systems in dist/
-.PHONY: all check test test-race test-rest test-all bench build fuzz demo release site
+.PHONY: all check test test-race test-rest test-python test-all bench build fuzz demo release site
 
 # The race detector is off for SQLite (translated from C) and scrypt: with it they take three quarters
 # of the tests' time.
@@ -79,7 +80,10 @@ test-rest: $(tests)
 	scripts/with-postgres.sh $(tests) compat -count=1 -parallel 6 -timeout 30m ./...
 	scripts/with-postgres.sh $(tests) bench -count=1 -timeout 20m ./...
 
-test-all: test test-race test-rest
+test-python:
+	scripts/test-python.sh
+
+test-all: test test-race test-rest test-python
 
 bench:
 	cd bench && go run . $(ARGS)

@@ -104,7 +104,10 @@ async def run_call(llm: ScriptedLLM, number: int, seed: int, series: Series, pre
     except Exception as err:
         call.error = repr(err)
         logger.exception("call %s", tag)
-    await asyncio.wait_for(session.aclose(), 30)
+    try:
+        await asyncio.wait_for(session.aclose(), 30)
+    except asyncio.TimeoutError:
+        call.error = "the session did not close"
     speaker.settle()
     if sync:
         await sync.aclose()

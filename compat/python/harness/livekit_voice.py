@@ -170,6 +170,8 @@ class Loudspeaker(io.AudioOutput):
         self.sounding = asyncio.Event()  # set while sound comes out
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
+        while self._flushed and self._pushed:  # the segment before is still being played
+            await asyncio.sleep(0.02)
         await super().capture_frame(frame)
         if self._pushed == 0.0:
             self._position, self._flushed = 0.0, False

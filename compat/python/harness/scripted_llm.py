@@ -78,7 +78,10 @@ class ScriptedLLM:
         if text:
             script.answers.append(text)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
+        try:
+            await response.prepare(request)
+        except ConnectionError:
+            return response
         identity = f"chatcmpl-{rnd.getrandbits(64):x}"
 
         async def send(delta: dict[str, Any], finish: str | None = None) -> None:
