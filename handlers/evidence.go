@@ -17,7 +17,6 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
@@ -205,11 +204,7 @@ func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) e
 	if err != nil {
 		return err
 	}
-	why := echo.Noted
-	if event.Ends {
-		why = echo.Final
-	}
-	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Redactor}, body, why)
+	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Redactor}, body, event.Ends)
 	if err != nil {
 		return err
 	}

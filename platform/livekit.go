@@ -10,8 +10,8 @@ import (
 
 // Events of LiveKit Agents' sessions, as their objects are serialized in Python and in JavaScript:
 // https://docs.livekit.io/reference/other/events/. A chat item is what the session has committed to
-// its own history. Beside LiveKit's members, an event may have chat_history, the newest items of the
-// history or all of them, and playback, what the audio output reported of the item's audio.
+// its own history. Beside LiveKit's members, an event may have chat_history, the newest items of
+// the history or all of them, and playback, what the audio output reported of the item's audio.
 
 // livekitItem reads a chat item as it was committed: its text is what was heard, as far as LiveKit
 // knows. The item's own ID is that of the worker's list; the ID of the answer is in extra, where

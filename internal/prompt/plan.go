@@ -102,13 +102,16 @@ func NewPlan(rules Rules, h http.Header, c *Call) (*Plan, error) {
 }
 
 // NewAccount plans what a platform's own history adds to the memory, outside a call. body is that
-// history as a chat request has it.
-func NewAccount(rules Rules, body []byte, kind echo.Account) (*Plan, error) {
+// history as a chat request has it: all of it if the call is over, else its newest messages.
+func NewAccount(rules Rules, body []byte, over bool) (*Plan, error) {
 	req, err := llmadapter.ParseRequest(body)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{rules: rules, req: req, header: ModeReconcile, account: kind}
+	p := &Plan{rules: rules, req: req, header: ModeReconcile, account: echo.Noted}
+	if over {
+		p.account = echo.Final
+	}
 	p.removeThoughts()
 	return p, nil
 }
