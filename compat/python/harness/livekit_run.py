@@ -78,6 +78,10 @@ async def series_of(
     score = Score()
     async with httpx.AsyncClient(base_url=server, timeout=30) as client:
         for call in done:
+            if call.error:
+                score.errors += 1
+                score.faults.append(f"{call.tag}: failed: {call.error}")
+                continue
             found = (
                 (await client.get("/agents", params={"name": f"livekit.job:{call.tag}"}))
                 .json()
@@ -94,7 +98,6 @@ async def series_of(
                 score.errors += 1
                 score.faults.append(f"{call.tag}: {res.status_code} {res.text}")
                 continue
-            score.errors += bool(call.error)
             answers = truth(call)
             if dump:
                 (dump / f"{call.tag}.json").write_text(

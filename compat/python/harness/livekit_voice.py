@@ -213,6 +213,7 @@ class Loudspeaker(io.AudioOutput):
         self._finish(interrupted=False)
 
     def clear_buffer(self) -> None:
+        self._paused = False
         if self._pushed:
             self._advance()
             self._finish(interrupted=self._position < self._pushed or not self._flushed)

@@ -130,7 +130,7 @@ class _Playback:
     stopped: float = 0.0
     position: float = 0.0
     interrupted: bool = False
-    synchronized: bool = False  # LiveKit's text follows the sound
+    transcript: str | None = None  # LiveKit's text, as far as it follows the sound
     finished: bool = False
     whole: bool = False  # the voice has said all it wanted to say
 
@@ -141,7 +141,6 @@ class _Playback:
             "playback_position": round(self.position, 3),
             "duration": round(self.duration, 3) if self.whole else None,
             "interrupted": self.interrupted,
-            "synchronized": self.synchronized,
             "words": self.words[:_MAX_WORDS],
             "text": _text_of(self.words),
         }
@@ -271,7 +270,7 @@ class Recorder:
                 continue
             s.finished, s.stopped = True, time.time()
             s.position, s.interrupted = ev.playback_position, ev.interrupted
-            s.synchronized = ev.synchronized_transcript is not None
+            s.transcript = ev.synchronized_transcript
             if s is self._open:
                 self._open = None
             if s.interrupted and (answer := self._answers.get(s.speech)):
@@ -309,6 +308,9 @@ class Recorder:
             parts = [s for s in self._segments if s.speech == speech.id and s.finished]
             if parts:
                 body["playback"] = _joined(parts)
+                said = "".join(p.transcript or "" for p in parts).strip()
+                # Otherwise LiveKit has kept all of the text.
+                body["playback"]["synchronized"] = said == (item.text_content or "").strip()
                 self._segments = [s for s in self._segments if s not in parts]
         self._send(body)
 
