@@ -161,8 +161,9 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	}
 	records := evidence.Service{Memory: a.memory}
 	list, err := records.Record(r.Context(), projectOf(r), id, reports)
-	if err == nil && event.List != nil {
-		if err = a.account(r, id, event); err == nil && len(list) < len(reports) { // about what was stored now
+	found := len(list) == len(reports)
+	if err == nil && event.List != nil && !(found && len(event.List) == 1 && len(reports) == 1) {
+		if err = a.account(r, id, event); err == nil && !found { // about what was stored now
 			list, err = records.Record(r.Context(), projectOf(r), id, reports)
 		}
 	}

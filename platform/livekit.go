@@ -41,7 +41,8 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	case p.IsObject():
 		livekitPlayback(p, e)
 		e.Rough = e.HeardMS != nil
-	case cut && begun > 0 && over > begun: // how long it was heard; the text may be all that was made
+	case cut && over > begun && begun > 0 && first(item, "metrics.tts_node_ttfb|metrics.ttsNodeTtfb").Exists():
+		// How long it was heard; the text may be all that was made.
 		ms := int64((over - begun) * 1000)
 		e.HeardMS = &ms
 	}
@@ -157,6 +158,9 @@ func livekitList(root gjson.Result) []Listed {
 			out = append(out, m)
 		case kind == "function_call":
 			call := listedCall{ID: text(first(item, "call_id|callId")), Type: "function"}
+			if call.ID == "" {
+				continue
+			}
 			call.Function.Name, call.Function.Arguments = text(item.Get("name")), text(first(item, "arguments|args"))
 			out = append(out, Listed{Role: "assistant", Calls: []listedCall{call}})
 		case kind == "function_call_output":

@@ -39,7 +39,7 @@ func chatItem(role, text string, cut bool, made, seconds float64, more map[strin
 	now := float64(time.Now().UnixMilli()) / 1000
 	m := map[string]any{"id": "item_" + text, "type": "message", "role": role, "content": []string{text}, "interrupted": cut, "created_at": now - made}
 	if seconds > 0 {
-		m["metrics"] = map[string]any{"started_speaking_at": now - made, "stopped_speaking_at": now - made + seconds, "llm_node_ttft": 0.2}
+		m["metrics"] = map[string]any{"started_speaking_at": now - made, "stopped_speaking_at": now - made + seconds, "llm_node_ttft": 0.2, "tts_node_ttfb": 0.1}
 	}
 	for k, v := range more {
 		m[k] = v
@@ -191,6 +191,26 @@ func livekitCalls() map[string]struct {
 			w.event(added(said("Hello and welcome to", true, 1)))
 			w.ask(toTheTrain, assistant("Hello and welcome to"), user("When?"))
 		}, []string{"a: Hello and welcome to [cut]", "u: When?", "a: " + toTheTrain}},
+		"say first, and again in close": {func(w *worker) {
+			w.event(added(said("Welcome.", false, 1)))
+			w.event(added(chatItem("user", "When?", false, 0, 0, nil)))
+			w.ask(toTheTrain, assistant("Welcome."), user("When?"))
+			w.event(added(answered(toTheTrain, 4)))
+			w.event(added(chatItem("user", "Where?", false, 0, 0, nil)))
+			w.ask(museumPlace, assistant("Welcome."), user("When?"), assistant(toTheTrain), user("Where?"))
+			cut := chatItem("assistant", "Of course.", true, 0, 1, nil)
+			w.event(added(cut))
+			w.event(closed(said("Welcome.", false, 1), chatItem("user", "When?", false, 9, 0, nil), chatItem("assistant", toTheTrain, false, 8, 4, nil), chatItem("user", "Where?", false, 2, 0, nil), cut))
+		}, []string{"a: Welcome.", "u: When?", "a: " + toTheTrain, "u: Where?", "a: Of course. [cut]"}},
+		"say whose event is late": {func(w *worker) {
+			w.ask(toTheTrain, assistant("Welcome."), user("When?"))
+			w.ask(museumPlace, assistant("Welcome."), user("When?"), assistant(toTheTrain), user("Where?"))
+			w.event(added(said("Welcome.", false, 1)))
+			w.event(added(chatItem("user", "When?", false, 0, 0, nil)))
+			w.event(added(answered(toTheTrain, 4)))
+			w.event(added(chatItem("user", "Where?", false, 0, 0, nil)))
+			w.event(added(answered(museumPlace, 4)))
+		}, []string{"a: Welcome.", "u: When?", "a: " + toTheTrain, "u: Where?", "a: " + museumPlace}},
 		"say that begins like an answer": {func(w *worker) {
 			w.ask(toTheTrain, user("When?"))
 			w.event(added(answered(toTheTrain, 4)))
