@@ -68,6 +68,22 @@ venv() {
   fi
 }
 
+# sdists fetches the sources whose own tests a group runs: those in its lines "# sdist: …".
+sdists() {
+  local g=$1 name version to
+  for name in $(sed -n 's/^# sdist: //p' "$reqs/$g.in"); do
+    version=$(uv pip freeze --python "$envs/$g/bin/python" | sed -n "s/^$name==//p")
+    to=$envs/sdists/$name-$version
+    [ -d "$to" ] && continue
+    mkdir -p "$envs/sdists"
+    rm -rf "$work/sdist" && mkdir "$work/sdist" "$work/sdist/out"
+    "$envs/uv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
+      -d "$work/sdist" "$name==$version"
+    tar xzf "$work"/sdist/*.tar.gz -C "$work/sdist/out" --strip-components 1
+    mv "$work/sdist/out" "$to"
+  done
+}
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -82,7 +98,9 @@ wheel=$(echo "$work"/dist/*.whl)
 for g in "${groups[@]}"; do
   venv "$g"
   uv pip install -q --no-deps --reinstall --python "$envs/$g/bin/python" "$wheel"
+  sdists "$g"
 done
+export HEARDLOG_SDISTS=$envs/sdists
 
 if [ $mode = locked ]; then
   (cd "$root/sdk/python" && PATH=$envs/tools/bin:$PATH &&
