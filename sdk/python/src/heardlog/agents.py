@@ -7,6 +7,7 @@ result = await Runner.run(agent, "When is my train?", session=session)
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -94,9 +95,12 @@ def _settings(settings: SessionSettings | dict[str, Any] | None) -> SessionSetti
         from agents.memory import SessionSettings
     except ImportError:  # older versions have none
         return None
-    if settings is None or isinstance(settings, dict):
-        return SessionSettings(**(settings or {}))
-    return settings
+    if settings is not None and not isinstance(settings, dict):
+        return settings
+    fields = {field.name for field in dataclasses.fields(SessionSettings)}
+    if unknown := sorted(set(settings or {}) - fields):
+        raise TypeError(f"Unknown session settings: {', '.join(unknown)}")
+    return SessionSettings(**(settings or {}))
 
 
 def _view(item: Mapping[str, Any]) -> dict[str, Any] | None:
