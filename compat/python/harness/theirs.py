@@ -9,8 +9,7 @@ import os
 import uuid
 from typing import Any
 
-import httpx
-from heardlog import AsyncHeardlog, Heardlog
+from heardlog import Heardlog
 
 
 def openai_agents() -> None:
@@ -22,12 +21,9 @@ def openai_agents() -> None:
         def __init__(
             self, session_id: str, db_path: Any = ":memory:", session_settings: Any = None, **_: Any
         ) -> None:
-            # A connection for each call: their tests use one session in several event loops.
-            limits = httpx.Limits(max_keepalive_connections=0)
-            log = AsyncHeardlog(http_client=httpx.AsyncClient(limits=limits, timeout=30))
             place = uuid.uuid4().hex if str(db_path) == ":memory:" else str(db_path)[-150:]
             name = f"{place}:{session_id}"
-            super().__init__(name, client=log, session_settings=session_settings)
+            super().__init__(name, session_settings=session_settings)
             self.session_id = session_id
 
         def close(self) -> None:
@@ -57,13 +53,9 @@ def lauren() -> None:
     import lauren_ai._memory._vector as vectors
     from heardlog.lauren import ConversationStore, UserMemoryStore, VectorStore
 
-    def client() -> AsyncHeardlog:
-        limits = httpx.Limits(max_keepalive_connections=0)
-        return AsyncHeardlog(http_client=httpx.AsyncClient(limits=limits, timeout=30))
-
     class InMemoryConversationStore(ConversationStore):
         def __init__(self) -> None:
-            super().__init__(client(), prefix=uuid.uuid4().hex)
+            super().__init__(prefix=uuid.uuid4().hex)
 
         def __len__(self) -> int:
             with Heardlog() as log:
@@ -77,7 +69,7 @@ def lauren() -> None:
 
     class InMemoryUserMemoryStore(UserMemoryStore):
         def __init__(self) -> None:
-            super().__init__(client())
+            super().__init__()
             with Heardlog() as log:
                 for caller in log.request("GET", "/users")["users"]:
                     log.facts(caller["user_id"]).clear()
@@ -89,7 +81,7 @@ def lauren() -> None:
 
     class InMemoryVectorStore(VectorStore):
         def __init__(self) -> None:
-            super().__init__(uuid.uuid4().hex, client=client())
+            super().__init__(uuid.uuid4().hex)
 
         def __len__(self) -> int:
             with Heardlog() as log:
