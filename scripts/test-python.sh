@@ -78,9 +78,9 @@ sdists() {
     mkdir -p "$envs/sdists"
     rm -rf "$work/sdist" && mkdir "$work/sdist" "$work/sdist/out"
     "$envs/uv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
-      -d "$work/sdist" "$name==$version"
-    tar xzf "$work"/sdist/*.tar.gz -C "$work/sdist/out" --strip-components 1
-    mv "$work/sdist/out" "$to"
+      -d "$work/sdist" "$name==$version" &&
+      tar xzf "$work"/sdist/*.tar.gz -C "$work/sdist/out" --strip-components 1 &&
+      mv "$work/sdist/out" "$to" || return 1
   done
 }
 
@@ -95,10 +95,18 @@ fi
 venv tools
 uv build -q --wheel --no-build-isolation --python "$envs/tools/bin/python" -o "$work/dist" "$root/sdk/python"
 wheel=$(echo "$work"/dist/*.whl)
+# prepare makes the environment of a group. With the newest versions, one that cannot be made does
+# not stop the others.
+prepare() {
+  venv "$1" &&
+    uv pip install -q --no-deps --reinstall --python "$envs/$1/bin/python" "$wheel" &&
+    sdists "$1"
+}
 for g in "${groups[@]}"; do
-  venv "$g"
-  uv pip install -q --no-deps --reinstall --python "$envs/$g/bin/python" "$wheel"
-  sdists "$g"
+  if ! prepare "$g"; then
+    echo "$g: its packages could not be installed"
+    if [ $mode = locked ]; then exit 1; fi
+  fi
 done
 export HEARDLOG_SDISTS=$envs/sdists
 
