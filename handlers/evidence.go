@@ -201,6 +201,9 @@ func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) e
 	rows := slices.DeleteFunc(slices.Clone(event.List), func(m platform.Listed) bool {
 		return m.Role == "assistant" && m.Content != nil && a.memory.Saying(projectOf(r), id, *m.Content)
 	})
+	if len(rows) == 0 {
+		return nil
+	}
 	body, err := platform.Request(rows)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package llmadapter
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
@@ -40,7 +39,41 @@ type Incoming struct {
 	HasTurn    bool
 	Timestamp  int64  // as sent; 0 for none
 	Metadata   []byte // JSON object; nil for none
-	more       bool   // it has members beside these
+	// AnswerID is the ID of the answer that an assistant message is, if the client has kept it:
+	// Heardlog's packages put it into extra_content.livekit.heardlog, which LiveKit's own plugins
+	// send back. It is removed from the message.
+	AnswerID string
+	more     bool // it has members beside these
+}
+
+// takeAnswerID sets AnswerID.
+func (m *Incoming) takeAnswerID() {
+	if !m.more || m.Role != "assistant" || !bytes.Contains(m.Raw, []byte(`"heardlog"`)) {
+		return
+	}
+	livekit := func(of []byte) []byte {
+		return appendEdited(nil, of, func(dst, name, v []byte) []byte {
+			if unquote(name) == "heardlog" {
+				if v[0] == '"' {
+					m.AnswerID = unquote(v)
+				}
+				return dst
+			}
+			return append(append(append(dst, name...), ':'), v...)
+		})
+	}
+	// without leaves out the member that edit changes, if nothing is left of it.
+	without := func(of []byte, member string, edit func([]byte) []byte) []byte {
+		return appendEdited(nil, of, func(dst, name, v []byte) []byte {
+			if unquote(name) == member && v[0] == '{' {
+				if v = edit(v); len(v) == 2 {
+					return dst
+				}
+			}
+			return append(append(append(dst, name...), ':'), v...)
+		})
+	}
+	m.Raw = without(m.Raw, "extra_content", func(extra []byte) []byte { return without(extra, "livekit", livekit) })
 }
 
 // MoreMembers returns the members of the message that have no field here, as a JSON object, or "".
@@ -63,24 +96,6 @@ func (m *Incoming) MoreMembers() string {
 		return ""
 	}
 	return string(out)
-}
-
-// AnswerID returns the ID of the answer that an assistant message is, if the client has kept it:
-// Heardlog's packages put it into extra_content.livekit.heardlog, which LiveKit's own plugin sends
-// back. It returns "" for none.
-func (m *Incoming) AnswerID() string {
-	if !m.more || m.Role != "assistant" || !bytes.Contains(m.Raw, []byte("\"heardlog\"")) {
-		return ""
-	}
-	var in struct {
-		Extra struct {
-			LiveKit struct {
-				Heardlog string `json:"heardlog"`
-			} `json:"livekit"`
-		} `json:"extra_content"`
-	}
-	_ = json.Unmarshal(m.Raw, &in) // other forms of these members name nothing
-	return in.Extra.LiveKit.Heardlog
 }
 
 // IsSystem reports whether the message instructs the model instead of being part of the
@@ -258,6 +273,7 @@ func parseIncoming(raw []byte, i int) (Incoming, error) {
 	if m.Role == "tool" && m.ToolCallID == "" {
 		return m, fault.At(fault.Missing, field(i, "tool_call_id"), "is required with role tool")
 	}
+	m.takeAnswerID()
 	return m, nil
 }
 

@@ -68,6 +68,22 @@ venv() {
   fi
 }
 
+# sdists fetches the sources whose own tests a group runs: those in its lines "# sdist: …".
+sdists() {
+  local g=$1 name version to
+  for name in $(sed -n 's/^# sdist: //p' "$reqs/$g.in"); do
+    version=$(uv pip freeze --python "$envs/$g/bin/python" | sed -n "s/^$name==//p")
+    to=$envs/sdists/$name-$version
+    [ -d "$to" ] && continue
+    mkdir -p "$envs/sdists"
+    rm -rf "$work/sdist" && mkdir "$work/sdist" "$work/sdist/out"
+    "$envs/uv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
+      -d "$work/sdist" "$name==$version" &&
+      tar xzf "$work"/sdist/*.tar.gz -C "$work/sdist/out" --strip-components 1 &&
+      mv "$work/sdist/out" "$to" || return 1
+  done
+}
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -79,10 +95,20 @@ fi
 venv tools
 uv build -q --wheel --no-build-isolation --python "$envs/tools/bin/python" -o "$work/dist" "$root/sdk/python"
 wheel=$(echo "$work"/dist/*.whl)
+# prepare makes the environment of a group. With the newest versions, one that cannot be made does
+# not stop the others.
+prepare() {
+  venv "$1" &&
+    uv pip install -q --no-deps --reinstall --python "$envs/$1/bin/python" "$wheel" &&
+    sdists "$1"
+}
 for g in "${groups[@]}"; do
-  venv "$g"
-  uv pip install -q --no-deps --reinstall --python "$envs/$g/bin/python" "$wheel"
+  if ! prepare "$g"; then
+    echo "$g: its packages could not be installed"
+    if [ $mode = locked ]; then exit 1; fi
+  fi
 done
+export HEARDLOG_SDISTS=$envs/sdists
 
 if [ $mode = locked ]; then
   (cd "$root/sdk/python" && PATH=$envs/tools/bin:$PATH &&

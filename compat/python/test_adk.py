@@ -137,6 +137,15 @@ async def test_every_part_comes_back(service: BaseSessionService) -> None:
               custom_metadata={"n": i}, content=types.Content(role="model", parts=p))
         for i, p in enumerate(parts)
     ]  # fmt: skip
+    grounding = types.GroundingMetadata(
+        search_entry_point=types.SearchEntryPoint(sdk_blob=b"\x00blob"), web_search_queries=["q"]
+    )
+    words = types.Transcription(text="words", finished=True)
+    usage = types.GenerateContentResponseUsageMetadata(total_token_count=2)
+    events.append(
+        Event(author="desk", grounding_metadata=grounding, usage_metadata=usage, interrupted=True,
+              input_transcription=words, output_transcription=words, timestamp=1700000000.123)
+    )  # fmt: skip
     events.append(Event(author="desk", error_code="E", error_message="broken"))
     events.append(Event(author="desk", actions=EventActions(transfer_to_agent="x", escalate=True)))
     for event in events:

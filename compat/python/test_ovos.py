@@ -191,6 +191,16 @@ def test_a_server_that_hangs(upstream: Upstream) -> None:
         assert time.monotonic() - begin < 2  # the second and third do not wait
 
 
+def test_odd_input_stops_nothing(memory: HeardlogMemory, server: Server) -> None:
+    memory.update_history([AgentMessage(role="robot", content="x")], "s")
+    memory.update_history([AgentMessage(role=USER, content=object())], "s")
+    memory.update_history(said((USER, "q"), (ASSISTANT, "a")), "")
+    assert memory.get_history("s") == [] and memory.get_history("") == []
+    refused = HeardlogMemory({"url": server.root + "/nothing"})
+    refused.update_history(said((USER, "q")), "s")
+    assert refused.build_conversation_context("x", "s") == said((USER, "x"))
+
+
 def test_bad_settings() -> None:
     for limit in [-1, "5", None]:
         with pytest.raises(ValueError, match="max_history"):

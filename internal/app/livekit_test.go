@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -244,5 +245,24 @@ func TestLiveKit(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestLiveKitAnswerID: what names an answer in a list does not reach the LLM.
+func TestLiveKitAnswerID(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	for vendor, properties := range map[string]map[string]any{"other": nil, "custom": {"llm": map[string]any{"vendor": "custom"}}} {
+		s := start(t, "HEARDLOG_LLM_URL="+base)
+		id := s.join(vendor, properties)
+		s.ask(id, toTheTrain, user("When?"))
+		s.ask(id, museumPlace, user("When?"), map[string]any{
+			"role": "assistant", "content": "The train", "extra_content": map[string]any{"livekit": map[string]any{"heardlog": "none"}, "google": map[string]any{"x": 1}},
+		}, user("Where?"))
+		all := llm.Requests()
+		sent := string(all[len(all)-1].Body)
+		if strings.Contains(sent, "livekit") || strings.Contains(sent, `"heardlog"`) || vendor == "custom" && !strings.Contains(sent, `"google":{"x":1}`) {
+			t.Errorf("%s: the LLM got %s", vendor, sent)
+		}
 	}
 }

@@ -460,7 +460,7 @@ func incoming(in []llmadapter.Incoming, by *redact.Redactor, known []echo.Known)
 	out := make([]echo.Message, len(in))
 	for i := range in {
 		m := &in[i]
-		out[i] = echo.Message{Role: m.Role, ID: m.AnswerID(), CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
+		out[i] = echo.Message{Role: m.Role, ID: m.AnswerID, CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
 		switch {
 		case m.IsSystem():
 		case m.Role == "assistant": // a cut answer may end within a number that the ledger has replaced

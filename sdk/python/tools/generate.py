@@ -32,6 +32,7 @@ PLAIN = {"AgentSettings", "Tally", "LedgerEntryTimings", "LedgerEntryFailure", "
 
 # What makes the synchronous client of the asynchronous one.
 SYNC = [
+    (r", and may be used in several event loops\.", "."),
     (r"\basyncio\.sleep", "time.sleep"),
     (r"^import asyncio$", "import time"),
     (r"\ban ``async (with|for)``", r"a ``\1``"),

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import time
+import weakref
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +21,52 @@ DEFAULT_URL = "http://127.0.0.1:8080/v1"
 
 # Statuses after which the same request may succeed.
 RETRIED = frozenset({408, 429, 502, 503, 504})
+
+
+class Connections:
+    """The connections of a client."""
+
+    def __init__(self, timeout: float, client: httpx.Client | None) -> None:
+        self._client = client or httpx.Client(timeout=timeout)
+        self._own = client is None
+
+    def client(self) -> httpx.Client:
+        """Returns the HTTP client."""
+        return self._client
+
+    def close(self) -> None:
+        """Closes the connections, unless the HTTP client is the caller's."""
+        if self._own:
+            self._client.close()
+
+
+class AsyncConnections:
+    """The connections of an asynchronous client. Each event loop has its own: a connection cannot
+    be used in another loop than the one that opened it.
+    """
+
+    def __init__(self, timeout: float, client: httpx.AsyncClient | None) -> None:
+        self._timeout = timeout
+        self._given = client
+        self._loops: weakref.WeakKeyDictionary[AbstractEventLoop, httpx.AsyncClient] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def client(self) -> httpx.AsyncClient:
+        """Returns the HTTP client of the running loop."""
+        if self._given is not None:
+            return self._given
+        loop = get_running_loop()
+        client = self._loops.get(loop)
+        if client is None:
+            client = self._loops[loop] = httpx.AsyncClient(timeout=self._timeout)
+        return client
+
+    async def aclose(self) -> None:
+        """Closes the connections of this loop, unless the HTTP client is the caller's."""
+        client = self._loops.pop(get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
 
 
 def base_url(url: str | None) -> str:

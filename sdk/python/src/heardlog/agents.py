@@ -7,6 +7,7 @@ result = await Runner.run(agent, "When is my train?", session=session)
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,10 @@ class Session:
         *,
         client: AsyncHeardlog | None = None,
         user_id: str | None = None,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id = session_id
-        self.session_settings = session_settings
+        self.session_settings = _settings(session_settings)
         self._own = client is None
         self._log = client or AsyncHeardlog()
         self._items = AsyncItems(self._log, session_id, user_id)
@@ -87,6 +88,19 @@ class Session:
         """Closes the client, if it is the session's own."""
         if self._own:
             await self._log.aclose()
+
+
+def _settings(settings: SessionSettings | dict[str, Any] | None) -> SessionSettings | None:
+    try:
+        from agents.memory import SessionSettings
+    except ImportError:  # older versions have none
+        return None
+    if settings is not None and not isinstance(settings, dict):
+        return settings
+    fields = {field.name for field in dataclasses.fields(SessionSettings)}
+    if unknown := sorted(set(settings or {}) - fields):
+        raise TypeError(f"Unknown session settings: {', '.join(unknown)}")
+    return SessionSettings(**(settings or {}))
 
 
 def _view(item: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -45,15 +45,17 @@ class ConversationStore:
 
     Args:
         client: The client. Default: one with the settings of the environment.
+        prefix: What the IDs begin with on the server. Stores of different prefixes share nothing.
     """
 
-    def __init__(self, client: AsyncHeardlog | None = None) -> None:
+    def __init__(self, client: AsyncHeardlog | None = None, *, prefix: str = "") -> None:
         self._log = client or AsyncHeardlog()
+        self._prefix = prefix
 
     async def load(self, conversation_id: str) -> Any:
         """Returns the snapshot of a conversation, or an empty list if there is none."""
         try:
-            return await self._log.request("GET", _path(conversation_id))
+            return await self._log.request("GET", self._path(conversation_id))
         except NotFoundError:
             return []
 
@@ -63,24 +65,29 @@ class ConversationStore:
             logger.warning("a conversation with an empty ID is saved")
         if not isinstance(snapshot, (dict, list)):
             raise TypeError(f"snapshot: must be a dict or a list, not {type(snapshot).__name__}")
-        await self._log.request("PUT", _path(conversation_id), json=_plain(snapshot))
+        await self._log.request("PUT", self._path(conversation_id), json=_plain(snapshot))
 
     async def delete(self, conversation_id: str) -> None:
         """Deletes a conversation, if there is one."""
-        await self._log.request("DELETE", _path(conversation_id))
+        await self._log.request("DELETE", self._path(conversation_id))
 
     async def list_conversations(self) -> list[str]:
-        """Returns the IDs of all conversations of the project, sorted."""
+        """Returns the IDs of all conversations, sorted."""
         pages = self._log._pages("/conversations", "conversations", {}, None, 1000)
-        return sorted(["" if name == _EMPTY else name async for name in pages])
+        names = [name async for name in pages if name.startswith(self._prefix)]
+        names = [name[len(self._prefix) :] for name in names]
+        return sorted("" if name == _EMPTY else name for name in names)
 
     async def clear(self) -> None:
-        """Deletes all conversations of the project."""
-        await self._log.request("DELETE", "/conversations")
+        """Deletes all conversations. Without a prefix these are all of the project."""
+        if not self._prefix:
+            await self._log.request("DELETE", "/conversations")
+            return
+        for conversation_id in await self.list_conversations():
+            await self.delete(conversation_id)
 
-
-def _path(conversation_id: str) -> str:
-    return _http.join("conversations", conversation_id or _EMPTY)
+    def _path(self, conversation_id: str) -> str:
+        return _http.join("conversations", self._prefix + (conversation_id or _EMPTY))
 
 
 def _plain(value: Any) -> Any:

@@ -69,9 +69,8 @@ class HeardlogMemory(AgentContextManager):  # type: ignore[misc]
         """Appends messages. A question that was never answered is dropped when the next one comes;
         answers that follow each other become one.
         """
-        messages = [_stored(message) for message in new_messages]
-        if messages:
-            self._try("store what was said", lambda: self._append(session_id, messages))
+        if new_messages:
+            self._try("store what was said", lambda: self._append(session_id, new_messages))
 
     def build_conversation_context(self, utterance: str, session_id: str) -> list[AgentMessage]:
         """Returns the system prompt, the history and the utterance. Questions without an answer at
@@ -96,7 +95,7 @@ class HeardlogMemory(AgentContextManager):  # type: ignore[misc]
         return block or ""
 
     def _try(self, what: str, call: Callable[[], T]) -> T | None:
-        """Returns the result of a call, or None if the server cannot be reached or refuses it."""
+        """Returns the result of a call, or None if it fails. No failure stops the persona."""
         if time.monotonic() < self._rest_until:
             return None
         try:
@@ -105,7 +104,9 @@ class HeardlogMemory(AgentContextManager):  # type: ignore[misc]
             if error.status in (0, *_http.RETRIED) or error.status >= 500:
                 self._rest_until = time.monotonic() + _REST
             logger.warning("could not %s: %s", what, error)
-            return None
+        except Exception:
+            logger.exception("could not %s", what)
+        return None
 
     def _read(self, session_id: str) -> list[AgentMessage]:
         agent = self._agents.get(session_id) or self._newest(session_id)
@@ -123,7 +124,8 @@ class HeardlogMemory(AgentContextManager):  # type: ignore[misc]
             return self._log.agent(found["agent_id"])
         return None
 
-    def _append(self, session_id: str, messages: list[dict[str, Any]]) -> None:
+    def _append(self, session_id: str, new_messages: list[AgentMessage]) -> None:
+        messages = [_stored(message) for message in new_messages]
         agent = self._started(session_id)
         try:
             agent.append(messages)

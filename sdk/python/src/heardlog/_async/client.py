@@ -18,7 +18,9 @@ from .facts import AsyncFacts
 
 
 class AsyncHeardlog:
-    """A client of one Heardlog server, for one project. It is safe for concurrent use.
+    """A client of one Heardlog server, for one project.
+
+    It is safe for concurrent use, and may be used in several event loops.
 
     Args:
         url: Base URL of the API. Default: ``HEARDLOG_URL``, or ``http://127.0.0.1:8080/v1``.
@@ -49,8 +51,7 @@ class AsyncHeardlog:
         self._retries = retries
         self._timeout = timeout
         self._headers = dict(headers or {})
-        self._own = http_client is None
-        self._http = http_client or httpx.AsyncClient(timeout=timeout)
+        self._connections = _http.AsyncConnections(timeout, http_client)
 
     def __repr__(self) -> str:
         secret = "'[secret]'" if self._secret else "None"
@@ -69,8 +70,7 @@ class AsyncHeardlog:
 
     async def aclose(self) -> None:
         """Closes the connections."""
-        if self._own:
-            await self._http.aclose()
+        await self._connections.aclose()
 
     async def request(
         self,
@@ -115,7 +115,7 @@ class AsyncHeardlog:
         attempt = 0
         while True:
             try:
-                response = await self._http.request(
+                response = await self._connections.client().request(
                     method,
                     url,
                     content=content,

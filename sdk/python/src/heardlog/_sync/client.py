@@ -20,7 +20,9 @@ from .facts import Facts
 
 
 class Heardlog:
-    """A client of one Heardlog server, for one project. It is safe for concurrent use.
+    """A client of one Heardlog server, for one project.
+
+    It is safe for concurrent use.
 
     Args:
         url: Base URL of the API. Default: ``HEARDLOG_URL``, or ``http://127.0.0.1:8080/v1``.
@@ -51,8 +53,7 @@ class Heardlog:
         self._retries = retries
         self._timeout = timeout
         self._headers = dict(headers or {})
-        self._own = http_client is None
-        self._http = http_client or httpx.Client(timeout=timeout)
+        self._connections = _http.Connections(timeout, http_client)
 
     def __repr__(self) -> str:
         secret = "'[secret]'" if self._secret else "None"
@@ -71,8 +72,7 @@ class Heardlog:
 
     def close(self) -> None:
         """Closes the connections."""
-        if self._own:
-            self._http.close()
+        self._connections.close()
 
     def request(
         self,
@@ -117,7 +117,7 @@ class Heardlog:
         attempt = 0
         while True:
             try:
-                response = self._http.request(
+                response = self._connections.client().request(
                     method,
                     url,
                     content=content,
