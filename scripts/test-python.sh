@@ -34,6 +34,19 @@ for g in "${groups[@]}"; do
   if [ ! -f "$reqs/$g.in" ]; then echo "there is no group $g: $reqs/$g.in is missing" >&2; exit 2; fi
 done
 
+# A test file without a group would never run.
+for f in "$compat"/test_*.py; do
+  name=$(basename "$f" .py) found=
+  for r in "$reqs"/*.in; do
+    g=$(basename "$r" .in)
+    case ${name#test_} in "$g"|"${g}"_*) found=yes ;; esac
+  done
+  if [ -z "$found" ]; then
+    echo "$f belongs to no group: add $reqs/${name#test_}.in, then run scripts/test-python.sh --lock ${name#test_}" >&2
+    exit 2
+  fi
+done
+
 mkdir -p "$envs"
 if ! "$envs/uv/bin/uv" --version 2>/dev/null | grep -q "^uv $uv_version"; then
   "$python" -m venv "$envs/uv"

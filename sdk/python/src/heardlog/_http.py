@@ -189,12 +189,13 @@ def join_body(
 
 
 def pause(attempt: int, retry_after: str | None = None) -> float:
-    """Returns how many seconds to wait before a retry: what the server asks for, or 0.1, 0.2, 0.4 …
-    with some chance, and never more than 8."""
+    """Returns how many seconds to wait before a retry, at most 8: what the server asks for, or else
+    0.1, 0.2, 0.4 …, with jitter.
+    """
     asked = _seconds(retry_after) if retry_after else None
     if asked is not None:
         return min(max(asked, 0.0), 8.0)
-    return float(min(0.1 * 2**attempt, 8.0) * random.uniform(0.75, 1.25))
+    return min(float(min(0.1 * 2**attempt, 8.0) * random.uniform(0.75, 1.25)), 8.0)
 
 
 def _seconds(retry_after: str) -> float | None:
