@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-from openai import AsyncOpenAI, AsyncStream
+from openai import AsyncStream
 from openai.types.chat import ChatCompletionChunk
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -41,6 +41,7 @@ from pipecat.frames.frames import (
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.openai.base_llm import OpenAILLMSettings
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
@@ -99,12 +100,12 @@ class LLMService(OpenAILLMService):
         url: str | None = None,
         secret: str | None = None,
         properties: dict[str, Any] | None = None,
-        settings: OpenAILLMService.Settings | None = None,
+        settings: OpenAILLMSettings | None = None,
         **kwargs: Any,
     ) -> None:
         named = identify(args, transport, session_id, caller)
-        self._http = httpx.AsyncClient(timeout=30.0, verify=_certificates())
-        client = AsyncHeardlog(url, secret, http_client=self._http)
+        self._reports = httpx.AsyncClient(timeout=30.0, verify=_certificates())
+        client = AsyncHeardlog(url, secret, http_client=self._reports)
         self.call = Call(client, named, properties)
         settings = settings or self.Settings()
         if not is_given(settings.model) or settings.model is None:
@@ -120,21 +121,14 @@ class LLMService(OpenAILLMService):
         self.observer = Observer(self)
         self._answer: Answer | None = None
 
-    def create_client(
-        self, api_key: Any = None, base_url: Any = None, **kwargs: Any
-    ) -> AsyncOpenAI:
-        """Returns a client that shares its connections with the reports."""
-        return AsyncOpenAI(
-            api_key=api_key,
-            base_url=base_url,
-            default_headers=kwargs.get("default_headers"),
-            http_client=self._http,
-        )
-
     @property
     def session_id(self) -> str:
         """The name of the call, as the server's key ``pipecat.session`` has it."""
         return self.call.session_id
+
+    async def close(self) -> None:
+        """Closes the connections of the reports. The observer does so at the end of the call."""
+        await self._reports.aclose()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, StartFrame):
@@ -206,6 +200,12 @@ class Observer(BaseObserver):
         self._closed = False
 
     async def on_push_frame(self, data: FramePushed) -> None:
+        try:
+            self._on_frame(data)
+        except Exception:  # the call goes on, and so do the reports
+            logger.exception("a frame of Pipecat could not be read: %s", data.frame)
+
+    def _on_frame(self, data: FramePushed) -> None:
         frame, source = data.frame, data.source
         if isinstance(source, BaseOutputTransport):
             if data.direction is FrameDirection.DOWNSTREAM:
@@ -222,7 +222,7 @@ class Observer(BaseObserver):
 
     async def cleanup(self) -> None:
         """Reports the rest and the end of the call."""
-        await super().cleanup()
+        await super().cleanup()  # type: ignore[no-untyped-call]
         if self._closed:
             return
         self._closed = True
@@ -233,6 +233,7 @@ class Observer(BaseObserver):
             since = self._turn_began - 200_000_000
             said = " ".join(text for at, text in self._turn if at >= since)
         await self._call.end(said)
+        await self._llm.close()
 
     # What the TTS makes
 
