@@ -150,13 +150,18 @@ class Call:
         await self._keep_unlisted()
 
     async def _keep_unlisted(self) -> None:
-        """Stores words of the bot's own that the context should have and has not."""
+        """Stores words of the bot's own that the context has not as they were heard."""
         said, self._unlisted = self._unlisted, []
         recent = self._context.messages[-12:] if self._context is not None else []
         known = letters(" ".join(_text(m) for m in recent if _role(m) == "assistant"))
-        missing = [_spoken(h, whole) for h, whole in said if letters(h) not in known]
-        if missing:
-            await self._append_now(missing)
+        wrong = [
+            _spoken(heard, whole)
+            for heard, whole in said
+            # It has more of them than was heard, or less.
+            if (heard != whole and letters(whole) in known) or letters(heard) not in known
+        ]
+        if wrong:
+            await self._append_now(wrong)
 
     def report(self, event: dict[str, Any]) -> None:
         """Reports an event, after those before it."""
@@ -208,7 +213,7 @@ class Call:
         context = self._context
         tail = context.messages[self._asked :] if context is not None else []
         for m in tail:
-            if isinstance(m, dict) and m.get("role") in ("user", "tool") and _text(m):
+            if _role(m) in ("user", "tool") and _text(m) not in ("", "IN_PROGRESS"):
                 out.append({k: m[k] for k in ("role", "content", "tool_call_id") if k in m})
         if said and not any(said in _text(m) for m in out if m["role"] == "user"):
             asked = context.messages[: self._asked] if context is not None else []
