@@ -21,7 +21,8 @@ import pytest
 
 pytest.importorskip("pipecat")
 
-from heardlog._pipecat_call import identify
+from heardlog import AsyncHeardlog
+from heardlog._pipecat_call import Call, identify
 from heardlog._pipecat_speech import Speech, words_of
 from pipecat.runner.types import (
     CallData,
@@ -151,6 +152,13 @@ def test_a_call_without_a_name_gets_one() -> None:
     assert (
         identify(None, None, None, None).session_id != identify(None, None, None, None).session_id
     )
+
+
+def test_names_fit_into_headers() -> None:
+    named = identify(None, None, "Büro 7", "Žofie")
+    assert named.session_id == "B%C3%BCro%207"
+    call = Call(AsyncHeardlog(), named, None)
+    assert call.headers == {"X-Pipecat-Session-Id": "B%C3%BCro%207"}
 
 
 def test_words() -> None:

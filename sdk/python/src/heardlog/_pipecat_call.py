@@ -7,6 +7,7 @@ import logging
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from ._client import AsyncHeardlog
 from ._pipecat_speech import Speech, words_of
@@ -45,7 +46,15 @@ def identify(args: Any, transport: Any, session_id: str | None, caller: str | No
     )
     name = session_id or call_id or dial_in.get("call_id") or getattr(args, "session_id", None)
     who = caller or getattr(data, "from_number", None) or dial_in.get("From") or dial_in.get("from")
-    return Named(str(name or room or uuid.uuid4()), str(who) if who else None, keys)
+    named = str(name or room or uuid.uuid4())
+    if not _fits_header(named):
+        named = quote(named, safe="")
+    return Named(named, str(who) if who else None, keys)
+
+
+def _fits_header(text: str) -> bool:
+    """Reports whether a text may be the value of an HTTP header."""
+    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def letters(text: str) -> str:
@@ -111,7 +120,7 @@ class Call:
         self.client = client
         self.session_id = named.session_id
         self.headers = {"X-Pipecat-Session-Id": named.session_id}
-        if named.caller:
+        if named.caller and _fits_header(named.caller):  # the join has it, too
             self.headers["X-Heardlog-User"] = named.caller
         self._named, self._properties = named, properties
         self._reporter = Reporter(client, "pipecat", self.headers)
