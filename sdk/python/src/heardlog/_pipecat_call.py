@@ -73,6 +73,7 @@ class Answer:
     made: bool = False  # the TTS got all of it
     speeches: list[Speech] = field(default_factory=list)
     reported: float = 0.0  # ms that the last report of progress counted
+    settled: bool = False  # the last report was sent
 
     def has(self, text: str) -> bool:
         """Reports whether a text is part of the answer."""

@@ -119,6 +119,7 @@ class LLMService(OpenAILLMService):
             **kwargs,
         )
         self.observer = Observer(self)
+        self.answers: list[Answer] = []  # those of which not all is reported yet, and the newest
         self._answer: Answer | None = None
 
     @property
@@ -140,6 +141,7 @@ class LLMService(OpenAILLMService):
     ) -> None:
         if isinstance(frame, LLMFullResponseStartFrame):
             self._answer = frame.metadata[_ANSWER] = Answer()
+            self.answers = [a for a in self.answers if not a.settled] + [self._answer]
         elif isinstance(frame, LLMTextFrame) and self._answer is not None:
             self._answer.text += frame.text
         await super().push_frame(frame, direction)
@@ -226,6 +228,9 @@ class Observer(BaseObserver):
         if self._closed:
             return
         self._closed = True
+        # The worker drops the frames that an observer has not read yet.
+        missed = [a for a in self._llm.answers if not a.settled and a not in self._open]
+        self._open.extend(missed)
         for answer in list(self._open):
             self._settle(answer, "interrupted", by="api_leave")
         said = ""
@@ -345,6 +350,7 @@ class Observer(BaseObserver):
         if answer not in self._open:
             return
         self._open.remove(answer)
+        answer.settled = True
         for speech in answer.speeches:
             self._speeches.pop(speech.id, None)
             if self._playing is speech:
