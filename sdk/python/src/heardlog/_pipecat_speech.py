@@ -135,6 +135,7 @@ class Speech:
     started: bool = False  # it is being played
     stopped: bool = False  # it has been played
     played: float = 0.0  # ms
+    chunk: float = 0.0  # ms of the piece that was played last
     base: int | None = None  # the clock's time at the start of its audio, ns
     open: Stretch | None = None  # the sentence that was announced last
     mixed: bool = False  # sentences are announced ahead of their audio

@@ -311,9 +311,9 @@ class Observer(BaseObserver):
         if isinstance(frame, TTSAudioRawFrame):
             speech = self._playing
             if speech is not None:
-                speech.played += (
-                    1000 * len(frame.audio) / 2 / frame.num_channels / frame.sample_rate
-                )
+                samples = len(frame.audio) / 2 / frame.num_channels
+                speech.chunk = 1000 * samples / frame.sample_rate
+                speech.played += speech.chunk
                 self._progress(speech)
         elif isinstance(frame, TTSStartedFrame):
             self._playing = self._speeches.get(frame.context_id or "") or self._playing
@@ -355,6 +355,8 @@ class Observer(BaseObserver):
             self._speeches.pop(speech.id, None)
             if self._playing is speech:
                 self._playing = None
+                # The piece that is being written is played to its end, unless the call is over.
+                speech.played += speech.chunk if by is None else speech.chunk / 2
         if answer.own:
             if not answer.listed or answer.played() > 0:
                 self._call.speaks(*answer.heard(self._rate()), listed=answer.listed)
