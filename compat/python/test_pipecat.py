@@ -21,7 +21,8 @@ import pytest
 
 pytest.importorskip("pipecat")
 
-from heardlog._pipecat_call import identify
+from heardlog import AsyncHeardlog
+from heardlog._pipecat_call import Call, identify
 from heardlog._pipecat_speech import Speech, words_of
 from pipecat.runner.types import (
     CallData,
@@ -45,7 +46,7 @@ def right(s: Score) -> None:
     assert (s.ghosts, s.lost, s.doubled) == (0, 0, 0), s.notes
     assert (s.user_lost, s.user_doubled) == (0, 0), s.notes
     assert s.unheard == 0, s.notes
-    assert s.f1 >= 0.99 and s.false <= 1, s.notes
+    assert s.f1 >= 0.95 and s.false <= 1, s.notes
     assert s.sure_right >= 0.9 * s.sure, s.notes
 
 
@@ -54,8 +55,9 @@ def test_calls(program: Path, tmp_path: Path) -> None:
     print("\n" + show(figures))
     for s in figures.values():
         right(s)
+    assert figures["all"].f1 >= 0.99, figures["all"].notes
     assert figures["words"].within(1) >= 0.98, figures["words"].notes
-    for voice in ("sentences", "socket"):
+    for voice in ("sentences", "socket", "tokens"):
         assert figures[voice].within(3) >= 0.85, figures[voice].notes
 
 
@@ -90,16 +92,13 @@ def test_a_worker_that_dies(start_server: Callable[..., Server], tmp_path: Path)
         call.said = [text for text in call.said if text in asked]
         call.own = []
         s = score(call, stored)
-        assert (s.lost, s.doubled, s.ghosts, s.user_lost, s.user_doubled) == (0, 0, 0, 0, 0), (
-            s.notes
-        )
+        assert (s.lost, s.doubled, s.user_lost, s.user_doubled) == (0, 0, 0, 0), s.notes
         for t in truths(call)[:-1]:  # the last one was in progress
-            found = [
-                m for m in stored if plain(t.request.text).startswith(plain(generated(m)) or "-")
-            ]
+            whole, near = plain(t.request.text), 1 if call.plan.voice == "words" else 6
+            found = [m for m in stored if whole.startswith(plain(generated(m)) or "-")]
+            assert all(count(text_of(m)) <= t.heard() + near for m in found), found
             if t.heard():
-                off = min(abs(count(text_of(m)) - t.heard()) for m in found)
-                assert off <= (1 if call.plan.voice == "words" else 6), (t.request.text, found)
+                assert any(count(text_of(m)) >= t.heard() - near for m in found), t.request.text
                 settled += 1
     assert settled > 15
 
@@ -153,6 +152,13 @@ def test_a_call_without_a_name_gets_one() -> None:
     assert (
         identify(None, None, None, None).session_id != identify(None, None, None, None).session_id
     )
+
+
+def test_names_fit_into_headers() -> None:
+    named = identify(None, None, "Büro 7", "Žofie")
+    assert named.session_id == "B%C3%BCro%207"
+    call = Call(AsyncHeardlog(), named, None)
+    assert call.headers == {"X-Pipecat-Session-Id": "B%C3%BCro%207"}
 
 
 def test_words() -> None:

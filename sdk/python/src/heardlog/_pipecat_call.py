@@ -7,6 +7,7 @@ import logging
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from ._client import AsyncHeardlog
 from ._pipecat_speech import Speech, words_of
@@ -45,7 +46,15 @@ def identify(args: Any, transport: Any, session_id: str | None, caller: str | No
     )
     name = session_id or call_id or dial_in.get("call_id") or getattr(args, "session_id", None)
     who = caller or getattr(data, "from_number", None) or dial_in.get("From") or dial_in.get("from")
-    return Named(str(name or room or uuid.uuid4()), str(who) if who else None, keys)
+    named = str(name or room or uuid.uuid4())
+    if not _fits_header(named):
+        named = quote(named, safe="")
+    return Named(named, str(who) if who else None, keys)
+
+
+def _fits_header(text: str) -> bool:
+    """Reports whether a text may be the value of an HTTP header."""
+    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def letters(text: str) -> str:
@@ -64,6 +73,7 @@ class Answer:
     made: bool = False  # the TTS got all of it
     speeches: list[Speech] = field(default_factory=list)
     reported: float = 0.0  # ms that the last report of progress counted
+    settled: bool = False  # the last report was sent
 
     def has(self, text: str) -> bool:
         """Reports whether a text is part of the answer."""
@@ -111,7 +121,7 @@ class Call:
         self.client = client
         self.session_id = named.session_id
         self.headers = {"X-Pipecat-Session-Id": named.session_id}
-        if named.caller:
+        if named.caller and _fits_header(named.caller):  # the join has it, too
             self.headers["X-Heardlog-User"] = named.caller
         self._named, self._properties = named, properties
         self._reporter = Reporter(client, "pipecat", self.headers)
@@ -150,13 +160,18 @@ class Call:
         await self._keep_unlisted()
 
     async def _keep_unlisted(self) -> None:
-        """Stores words of the bot's own that the context should have and has not."""
+        """Stores words of the bot's own that the context has not as they were heard."""
         said, self._unlisted = self._unlisted, []
         recent = self._context.messages[-12:] if self._context is not None else []
         known = letters(" ".join(_text(m) for m in recent if _role(m) == "assistant"))
-        missing = [_spoken(h, whole) for h, whole in said if letters(h) not in known]
-        if missing:
-            await self._append_now(missing)
+        wrong = [
+            _spoken(heard, whole)
+            for heard, whole in said
+            # It has more of them than was heard, or less.
+            if (heard != whole and letters(whole) in known) or letters(heard) not in known
+        ]
+        if wrong:
+            await self._append_now(wrong)
 
     def report(self, event: dict[str, Any]) -> None:
         """Reports an event, after those before it."""
@@ -208,7 +223,7 @@ class Call:
         context = self._context
         tail = context.messages[self._asked :] if context is not None else []
         for m in tail:
-            if isinstance(m, dict) and m.get("role") in ("user", "tool") and _text(m):
+            if _role(m) in ("user", "tool") and _text(m) not in ("", "IN_PROGRESS"):
                 out.append({k: m[k] for k in ("role", "content", "tool_call_id") if k in m})
         if said and not any(said in _text(m) for m in out if m["role"] == "user"):
             asked = context.messages[: self._asked] if context is not None else []

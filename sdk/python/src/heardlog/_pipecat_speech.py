@@ -14,7 +14,7 @@ PAUSE_MS = 80  # shorter silences are within words
 
 # How long a slow voice takes for a letter, where nothing was heard of it yet: no word is to count
 # as heard that was not.
-LETTER_MS = 72.0
+LETTER_MS = 80.0
 # How many letters a word counts for besides its own.
 WORD_LETTERS = 1.6
 # How much the length of a word differs from the estimate, as a part of the mean, twice.
@@ -22,6 +22,7 @@ SPREAD = 0.35
 # How much the voice may be slower than before, as a part.
 DOUBT = 0.05
 DENSE_LETTERS = 3.3  # a character of a script that is written without spaces
+ABJAD_LETTERS = 1.5  # a letter of a script that leaves vowels out
 
 
 def is_dense(c: str) -> bool:
@@ -62,6 +63,8 @@ def weight(word: str) -> float:
         return 0.0
     if any(is_dense(c) for c in word):
         return DENSE_LETTERS * letters
+    if any(unicodedata.name(c, "").startswith(("ARABIC LETTER", "HEBREW LETTER")) for c in word):
+        return ABJAD_LETTERS * letters + WORD_LETTERS
     # Digits are said as words.
     return letters + sum(2 for c in word if c.isdigit()) + WORD_LETTERS
 
@@ -132,6 +135,7 @@ class Speech:
     started: bool = False  # it is being played
     stopped: bool = False  # it has been played
     played: float = 0.0  # ms
+    chunk: float = 0.0  # ms of the piece that was played last
     base: int | None = None  # the clock's time at the start of its audio, ns
     open: Stretch | None = None  # the sentence that was announced last
     mixed: bool = False  # sentences are announced ahead of their audio

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-from openai import AsyncOpenAI, AsyncStream
+from openai import AsyncStream
 from openai.types.chat import ChatCompletionChunk
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -41,6 +41,7 @@ from pipecat.frames.frames import (
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.openai.base_llm import OpenAILLMSettings
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
@@ -99,12 +100,12 @@ class LLMService(OpenAILLMService):
         url: str | None = None,
         secret: str | None = None,
         properties: dict[str, Any] | None = None,
-        settings: OpenAILLMService.Settings | None = None,
+        settings: OpenAILLMSettings | None = None,
         **kwargs: Any,
     ) -> None:
         named = identify(args, transport, session_id, caller)
-        self._http = httpx.AsyncClient(timeout=30.0, verify=_certificates())
-        client = AsyncHeardlog(url, secret, http_client=self._http)
+        self._reports = httpx.AsyncClient(timeout=30.0, verify=_certificates())
+        client = AsyncHeardlog(url, secret, http_client=self._reports)
         self.call = Call(client, named, properties)
         settings = settings or self.Settings()
         if not is_given(settings.model) or settings.model is None:
@@ -118,23 +119,17 @@ class LLMService(OpenAILLMService):
             **kwargs,
         )
         self.observer = Observer(self)
+        self.answers: list[Answer] = []  # those of which not all is reported yet, and the newest
         self._answer: Answer | None = None
-
-    def create_client(
-        self, api_key: Any = None, base_url: Any = None, **kwargs: Any
-    ) -> AsyncOpenAI:
-        """Returns a client that shares its connections with the reports."""
-        return AsyncOpenAI(
-            api_key=api_key,
-            base_url=base_url,
-            default_headers=kwargs.get("default_headers"),
-            http_client=self._http,
-        )
 
     @property
     def session_id(self) -> str:
         """The name of the call, as the server's key ``pipecat.session`` has it."""
         return self.call.session_id
+
+    async def close(self) -> None:
+        """Closes the connections of the reports. The observer does so at the end of the call."""
+        await self._reports.aclose()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, StartFrame):
@@ -146,6 +141,7 @@ class LLMService(OpenAILLMService):
     ) -> None:
         if isinstance(frame, LLMFullResponseStartFrame):
             self._answer = frame.metadata[_ANSWER] = Answer()
+            self.answers = [a for a in self.answers if not a.settled] + [self._answer]
         elif isinstance(frame, LLMTextFrame) and self._answer is not None:
             self._answer.text += frame.text
         await super().push_frame(frame, direction)
@@ -206,6 +202,12 @@ class Observer(BaseObserver):
         self._closed = False
 
     async def on_push_frame(self, data: FramePushed) -> None:
+        try:
+            self._on_frame(data)
+        except Exception:  # the call goes on, and so do the reports
+            logger.exception("a frame of Pipecat could not be read: %s", data.frame)
+
+    def _on_frame(self, data: FramePushed) -> None:
         frame, source = data.frame, data.source
         if isinstance(source, BaseOutputTransport):
             if data.direction is FrameDirection.DOWNSTREAM:
@@ -222,10 +224,13 @@ class Observer(BaseObserver):
 
     async def cleanup(self) -> None:
         """Reports the rest and the end of the call."""
-        await super().cleanup()
+        await super().cleanup()  # type: ignore[no-untyped-call]
         if self._closed:
             return
         self._closed = True
+        # The worker drops the frames that an observer has not read yet.
+        missed = [a for a in self._llm.answers if not a.settled and a not in self._open]
+        self._open.extend(missed)
         for answer in list(self._open):
             self._settle(answer, "interrupted", by="api_leave")
         said = ""
@@ -233,6 +238,7 @@ class Observer(BaseObserver):
             since = self._turn_began - 200_000_000
             said = " ".join(text for at, text in self._turn if at >= since)
         await self._call.end(said)
+        await self._llm.close()
 
     # What the TTS makes
 
@@ -305,9 +311,9 @@ class Observer(BaseObserver):
         if isinstance(frame, TTSAudioRawFrame):
             speech = self._playing
             if speech is not None:
-                speech.played += (
-                    1000 * len(frame.audio) / 2 / frame.num_channels / frame.sample_rate
-                )
+                samples = len(frame.audio) / 2 / frame.num_channels
+                speech.chunk = 1000 * samples / frame.sample_rate
+                speech.played += speech.chunk
                 self._progress(speech)
         elif isinstance(frame, TTSStartedFrame):
             self._playing = self._speeches.get(frame.context_id or "") or self._playing
@@ -344,10 +350,13 @@ class Observer(BaseObserver):
         if answer not in self._open:
             return
         self._open.remove(answer)
+        answer.settled = True
         for speech in answer.speeches:
             self._speeches.pop(speech.id, None)
             if self._playing is speech:
                 self._playing = None
+                # The piece that is being written is played to its end, unless the call is over.
+                speech.played += speech.chunk if by is None else speech.chunk / 2
         if answer.own:
             if not answer.listed or answer.played() > 0:
                 self._call.speaks(*answer.heard(self._rate()), listed=answer.listed)
