@@ -168,12 +168,14 @@ class Playback {
     });
   }
 
-  /** Returns the seconds that were played of the answer in an item, which is committed right after. */
+  /** Returns the seconds that were played of an item, which is committed right after, and whether its text has word times. */
   of(item) {
     const started = (item.metrics?.startedSpeakingAt ?? Infinity) * 1000;
     const own = this.#ended.filter(({ at }) => at >= started);
     this.#ended = [];
     if (own.length === 0) return undefined;
-    return { position: own.reduce((sum, { position }) => sum + position, 0), interrupted: own.at(-1).interrupted };
+    const session = this.#session;
+    const aligned = !!(session.useTtsAlignedTranscript && (agentOf(session)?.tts ?? session.tts)?.capabilities?.alignedTranscript);
+    return { position: own.reduce((sum, { position }) => sum + position, 0), interrupted: own.at(-1).interrupted, aligned };
   }
 }
