@@ -15,6 +15,9 @@ const EVENTS = [
   'metrics_collected',
 ];
 
+// Where a frame of audio has the words that begin in it.
+const TIMED = 'lk.timed_transcripts';
+
 const headersOf = (jobId) => ({ 'X-LiveKit-Job-ID': text('jobId', jobId) });
 
 /**
@@ -130,7 +133,7 @@ function snake(value) {
 }
 
 // tag lets each answer name the stream that it came from. LiveKit keeps a chunk's extra in the
-// committed item, and its ID nowhere.
+// committed item, and sends the member livekit of it back with later requests.
 function tag(llm, tagged) {
   if (!llm || tagged.has(llm) || typeof llm.chat !== 'function') return;
   tagged.add(llm);
@@ -141,17 +144,19 @@ function tag(llm, tagged) {
     stream.next = async function () {
       const result = await next.call(this);
       const chunk = result.value;
-      if (chunk?.id && chunk.delta) chunk.delta.extra = { ...chunk.delta.extra, heardlog: { id: chunk.id } };
+      if (chunk?.id && chunk.delta) chunk.delta.extra = { ...chunk.delta.extra, livekit: { ...chunk.delta.extra?.livekit, heardlog: chunk.id } };
       return result;
     };
     return stream;
   };
 }
 
-// Playback keeps how much of each stretch of audio was played. The output may be set at any time.
+// Playback keeps how much of each stretch of audio was played, and its words if the voice gives
+// their times. The output may be set at any time.
 class Playback {
   #session;
   #output;
+  #words = []; // of the stretch that is being captured or played
   #ended = [];
 
   constructor(session) {
@@ -160,22 +165,40 @@ class Playback {
 
   listen() {
     const output = this.#session.output?.audio;
-    if (!output || output === this.#output) return;
+    if (!output || output === this.#output || typeof output.captureFrame !== 'function') return;
     this.#output = output;
-    output.on?.('playbackFinished', ({ playbackPosition, interrupted }) => {
-      this.#ended.push({ at: Date.now(), position: playbackPosition, interrupted: !!interrupted });
+    const capture = output.captureFrame;
+    output.captureFrame = (frame, ...more) => {
+      for (const { text, startTime, endTime } of frame?.userdata?.[TIMED] ?? []) {
+        if (endTime !== undefined) this.#words.push({ text, start: startTime ?? endTime, end: endTime });
+      }
+      return capture.call(output, frame, ...more);
+    };
+    output.on('playbackFinished', ({ playbackPosition, interrupted, synchronizedTranscript }) => {
+      this.#ended.push({ at: Date.now(), position: playbackPosition, interrupted: !!interrupted, words: this.#words, transcript: synchronizedTranscript });
+      this.#words = [];
       if (this.#ended.length > 100) this.#ended.shift();
     });
   }
 
-  /** Returns the seconds that were played of an item, which is committed right after, and whether its text has word times. */
+  /** Returns what was played of an item, which is committed right after: seconds, and words with their times. */
   of(item) {
     const started = (item.metrics?.startedSpeakingAt ?? Infinity) * 1000;
     const own = this.#ended.filter(({ at }) => at >= started);
     this.#ended = [];
     if (own.length === 0) return undefined;
-    const session = this.#session;
-    const aligned = !!(session.useTtsAlignedTranscript && (agentOf(session)?.tts ?? session.tts)?.capabilities?.alignedTranscript);
-    return { position: own.reduce((sum, { position }) => sum + position, 0), interrupted: own.at(-1).interrupted, aligned };
+    let position = 0;
+    const words = [];
+    for (const stretch of own) {
+      for (const { text, start, end } of stretch.words) words.push({ text, start: position + start, end: position + end });
+      position += stretch.position;
+    }
+    const said = own.map(({ transcript }) => transcript ?? '').join('').trim();
+    return {
+      playback_position: position,
+      interrupted: own.at(-1).interrupted,
+      words: words.length > 0 ? words : undefined,
+      synchronized: said !== '' && said === (item.textContent ?? '').trim(), // otherwise LiveKit has kept all of the text
+    };
   }
 }
