@@ -28,7 +28,6 @@ async function setUp(t, { settings = {}, join } = {}) {
 
 test('the session is reported in its order, each answer with the stream it came from', async (t) => {
   const { attached, client, events, said, session } = await setUp(t, { settings: { HEARDLOG_CREDENTIALS: 'p=key:s3cr3t-s3cr3t-s3cr3t' }, join: { userId: 'anna' } });
-  await attached.ready;
   await session.start({ agent: new voice.Agent({ instructions: 'Be brief.' }) });
   await session.say('Welcome.').waitForPlayout();
   await session.run({ userInput: 'When is my train?' }).wait();

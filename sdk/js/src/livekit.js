@@ -20,12 +20,23 @@ const TIMED = 'lk.timed_transcripts';
 
 const headersOf = (jobId) => ({ 'X-LiveKit-Job-ID': text('jobId', jobId) });
 
+// How long a request waits for the job's agent to be started, and for earlier events, in ms.
+const START = 2000;
+const EARLIER = 300;
+
+const waits = new Map(); // by the job's ID
+
 /**
  * Returns the options of an OpenAI client whose requests name the call by the job's ID:
- * new LLM({ client: new OpenAI(llmOptions(jobId)), model }).
+ * new LLM({ client: new OpenAI(llmOptions(jobId)), model }). A request waits a moment for the events
+ * before it, since its prompt depends on them.
  */
 export function llmOptions(jobId, { client = new Heardlog() } = {}) {
-  return client.openai(headersOf(jobId));
+  const fetch = async (...args) => {
+    await waits.get(jobId)?.();
+    return client.fetch(...args);
+  };
+  return { ...client.openai(headersOf(jobId)), fetch };
 }
 
 /**
@@ -37,6 +48,11 @@ export function attach(session, { jobId, client = new Heardlog(), join = {}, ...
   const log = settings.log ?? ((line) => console.warn(line));
   const ready = join === false ? Promise.resolve() : start(client, jobId, join, log);
   const reporter = new Reporter(client, 'livekit', headers, { ...settings, log, after: ready });
+  const wait = async () => {
+    await within(START, ready);
+    await reporter.flush(EARLIER);
+  };
+  waits.set(jobId, wait);
   const played = new Playback(session);
   const tagged = new WeakSet();
   let running = false;
@@ -69,6 +85,7 @@ export function attach(session, { jobId, client = new Heardlog(), join = {}, ...
       const end = Date.now() + timeout;
       if (running) await within(timeout, ended); // the session may still be closing
       await reporter.close(Math.max(0, end - Date.now()));
+      if (waits.get(jobId) === wait) waits.delete(jobId);
     },
   };
 }
