@@ -21,7 +21,7 @@ export function attached({ base, name, events }) {
   const log = new Heardlog({ url: base });
   return {
     wire,
-    model: new LLM({ client: new OpenAI({ ...llmOptions(name, { client }), maxRetries: 0, fetch: keep }), model: name }),
+    model: new LLM({ client: new OpenAI({ ...llmOptions(name, { client }), maxRetries: 0 }), model: name }),
     connect(session) {
       if (!events) return async () => {};
       const { close } = attach(session, { jobId: name, client, log: (line) => console.error(line) });

@@ -49,7 +49,7 @@ try {
       const judged = [];
       await Promise.all(
         Array.from({ length: Number(o['at-once']) }, async (_, worker) => {
-          await new Promise((done) => setTimeout(done, worker * 150));
+          await new Promise((done) => setTimeout(done, worker * 400));
           for (let i; (i = jobs.shift()) !== undefined; ) judged.push(await one(series, events === 'on', i));
         }),
       );

@@ -28,7 +28,6 @@ async function setUp(t, { settings = {}, join } = {}) {
 
 test('the session is reported in its order, each answer with the stream it came from', async (t) => {
   const { attached, client, events, said, session } = await setUp(t, { settings: { HEARDLOG_CREDENTIALS: 'p=key:s3cr3t-s3cr3t-s3cr3t' }, join: { userId: 'anna' } });
-  await attached.ready;
   await session.start({ agent: new voice.Agent({ instructions: 'Be brief.' }) });
   await session.say('Welcome.').waitForPlayout();
   await session.run({ userInput: 'When is my train?' }).wait();
@@ -48,7 +47,7 @@ test('the session is reported in its order, each answer with the stream it came 
   assert.ok(events.every((e) => e.created_at > 1e12));
   const items = events.filter((e) => e.item?.type === 'message').map((e) => e.item);
   assert.deepEqual(items.map((i) => i.role), ['assistant', 'user', 'assistant', 'user', 'assistant']);
-  assert.deepEqual(items.map((i) => i.extra?.heardlog.id), [undefined, undefined, 'chatcmpl-1', undefined, 'chatcmpl-2']);
+  assert.deepEqual(items.map((i) => i.extra?.livekit.heardlog), [undefined, undefined, 'chatcmpl-1', undefined, 'chatcmpl-2']);
   assert.equal(items[4].interrupted, true);
   assert.ok(items[2].created_at && items[2].metrics.started_speaking_at);
   const history = events.at(-1).chat_history.items.filter((i) => i.type === 'message');

@@ -16,7 +16,7 @@ export interface AttachOptions extends Omit<ReporterOptions, 'after'> {
 
 export interface Attached {
   readonly reporter: Reporter;
-  /** Settled when the agent is started. A server that does not join by itself needs it before the first request. */
+  /** Settled when the agent is started. Requests wait for it. */
   readonly ready: Promise<void>;
   flush(timeout?: number): Promise<boolean>;
   /** Waits until the session is closed and everything has arrived, for at most timeout ms (default 5,000). */
@@ -26,5 +26,8 @@ export interface Attached {
 /** Starts the job's agent and forwards the session's events in their order. Call it before session.start(). */
 export function attach(session: Session, options: AttachOptions): Attached;
 
-/** Returns the options of an OpenAI client whose requests name the call by the job's ID. */
-export function llmOptions(jobId: string, options?: { client?: Heardlog }): OpenAIOptions;
+/**
+ * Returns the options of an OpenAI client whose requests name the call by the job's ID. A request waits
+ * a moment for the events before it, since its prompt depends on them.
+ */
+export function llmOptions(jobId: string, options?: { client?: Heardlog }): OpenAIOptions & { fetch: typeof globalThis.fetch };

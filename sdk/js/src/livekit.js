@@ -15,14 +15,28 @@ const EVENTS = [
   'metrics_collected',
 ];
 
+// Where a frame of audio has the words that begin in it.
+const TIMED = 'lk.timed_transcripts';
+
 const headersOf = (jobId) => ({ 'X-LiveKit-Job-ID': text('jobId', jobId) });
+
+// How long a request waits for the job's agent to be started, and for earlier events, in ms.
+const START = 2000;
+const EARLIER = 300;
+
+const waits = new Map(); // by the job's ID
 
 /**
  * Returns the options of an OpenAI client whose requests name the call by the job's ID:
- * new LLM({ client: new OpenAI(llmOptions(jobId)), model }).
+ * new LLM({ client: new OpenAI(llmOptions(jobId)), model }). A request waits a moment for the events
+ * before it, since its prompt depends on them.
  */
 export function llmOptions(jobId, { client = new Heardlog() } = {}) {
-  return client.openai(headersOf(jobId));
+  const fetch = async (...args) => {
+    await waits.get(jobId)?.();
+    return client.fetch(...args);
+  };
+  return { ...client.openai(headersOf(jobId)), fetch };
 }
 
 /**
@@ -34,6 +48,11 @@ export function attach(session, { jobId, client = new Heardlog(), join = {}, ...
   const log = settings.log ?? ((line) => console.warn(line));
   const ready = join === false ? Promise.resolve() : start(client, jobId, join, log);
   const reporter = new Reporter(client, 'livekit', headers, { ...settings, log, after: ready });
+  const wait = async () => {
+    await within(START, ready);
+    await reporter.flush(EARLIER);
+  };
+  waits.set(jobId, wait);
   const played = new Playback(session);
   const tagged = new WeakSet();
   let running = false;
@@ -66,6 +85,7 @@ export function attach(session, { jobId, client = new Heardlog(), join = {}, ...
       const end = Date.now() + timeout;
       if (running) await within(timeout, ended); // the session may still be closing
       await reporter.close(Math.max(0, end - Date.now()));
+      if (waits.get(jobId) === wait) waits.delete(jobId);
     },
   };
 }
@@ -130,7 +150,7 @@ function snake(value) {
 }
 
 // tag lets each answer name the stream that it came from. LiveKit keeps a chunk's extra in the
-// committed item, and its ID nowhere.
+// committed item, and sends the member livekit of it back with later requests.
 function tag(llm, tagged) {
   if (!llm || tagged.has(llm) || typeof llm.chat !== 'function') return;
   tagged.add(llm);
@@ -141,17 +161,19 @@ function tag(llm, tagged) {
     stream.next = async function () {
       const result = await next.call(this);
       const chunk = result.value;
-      if (chunk?.id && chunk.delta) chunk.delta.extra = { ...chunk.delta.extra, heardlog: { id: chunk.id } };
+      if (chunk?.id && chunk.delta) chunk.delta.extra = { ...chunk.delta.extra, livekit: { ...chunk.delta.extra?.livekit, heardlog: chunk.id } };
       return result;
     };
     return stream;
   };
 }
 
-// Playback keeps how much of each stretch of audio was played. The output may be set at any time.
+// Playback keeps how much of each stretch of audio was played, and its words if the voice gives
+// their times. The output may be set at any time.
 class Playback {
   #session;
   #output;
+  #words = []; // of the stretch that is being captured or played
   #ended = [];
 
   constructor(session) {
@@ -160,20 +182,40 @@ class Playback {
 
   listen() {
     const output = this.#session.output?.audio;
-    if (!output || output === this.#output) return;
+    if (!output || output === this.#output || typeof output.captureFrame !== 'function') return;
     this.#output = output;
-    output.on?.('playbackFinished', ({ playbackPosition, interrupted }) => {
-      this.#ended.push({ at: Date.now(), position: playbackPosition, interrupted: !!interrupted });
+    const capture = output.captureFrame;
+    output.captureFrame = (frame, ...more) => {
+      for (const { text, startTime, endTime } of frame?.userdata?.[TIMED] ?? []) {
+        if (endTime !== undefined) this.#words.push({ text, start: startTime ?? endTime, end: endTime });
+      }
+      return capture.call(output, frame, ...more);
+    };
+    output.on('playbackFinished', ({ playbackPosition, interrupted, synchronizedTranscript }) => {
+      this.#ended.push({ at: Date.now(), position: playbackPosition, interrupted: !!interrupted, words: this.#words, transcript: synchronizedTranscript });
+      this.#words = [];
       if (this.#ended.length > 100) this.#ended.shift();
     });
   }
 
-  /** Returns the seconds that were played of the answer in an item, which is committed right after. */
+  /** Returns what was played of an item, which is committed right after: seconds, and words with their times. */
   of(item) {
     const started = (item.metrics?.startedSpeakingAt ?? Infinity) * 1000;
     const own = this.#ended.filter(({ at }) => at >= started);
     this.#ended = [];
     if (own.length === 0) return undefined;
-    return { position: own.reduce((sum, { position }) => sum + position, 0), interrupted: own.at(-1).interrupted };
+    let position = 0;
+    const words = [];
+    for (const stretch of own) {
+      for (const { text, start, end } of stretch.words) words.push({ text, start: position + start, end: position + end });
+      position += stretch.position;
+    }
+    const said = own.map(({ transcript }) => transcript ?? '').join('').trim();
+    return {
+      playback_position: position,
+      interrupted: own.at(-1).interrupted,
+      words: words.length > 0 ? words : undefined,
+      synchronized: said !== '' && said === (item.textContent ?? '').trim(), // otherwise LiveKit has kept all of the text
+    };
   }
 }
