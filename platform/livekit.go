@@ -70,13 +70,15 @@ func livekitPlayed(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool 
 // livekitPlayback reads what the audio output reported: how many seconds were played, of how many
 // if the voice had finished, and the words with their times.
 func livekitPlayback(p gjson.Result, e *Evidence) {
-	position := first(p, "playback_position|position")
+	position := p.Get("playback_position")
 	if !number(position) || position.Float() < 0 {
 		return
 	}
 	ms := int64(position.Float() * 1000)
-	e.HeardMS, e.AtMS = &ms, millis(p.Get("stopped_at"))
-	e.Words = words(p.Get("words"))
+	e.HeardMS, e.Words = &ms, words(p.Get("words"))
+	if at := millis(p.Get("stopped_at")); at > 0 {
+		e.AtMS = at
+	}
 	if d := p.Get("duration"); number(d) {
 		e.WholeMS = int64(d.Float() * 1000)
 	}
@@ -87,7 +89,7 @@ func livekitPlayback(p gjson.Result, e *Evidence) {
 
 // livekitAnswer returns the ID of the answer that an item is, or "".
 func livekitAnswer(item gjson.Result) string {
-	return text(first(item, "extra.livekit.heardlog|extra.heardlog.response_id|extra.heardlog.id"))
+	return text(item.Get("extra.livekit.heardlog"))
 }
 
 // livekitWhole returns all that was to be said of an event's item, if that is not an answer of the
