@@ -167,11 +167,12 @@ class Loudspeaker(io.AudioOutput):
         self._paused = False
         self._flushed = False
         self._ending: asyncio.TimerHandle | None = None
+        self._free = asyncio.Event()  # set when a segment has been played
         self.sounding = asyncio.Event()  # set while sound comes out
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
-        while self._flushed and self._pushed:  # the segment before is still being played
-            await asyncio.sleep(0.02)
+        if self._flushed and self._pushed:  # the segment before is still being played
+            await self._free.wait()
         await super().capture_frame(frame)
         if self._pushed == 0.0:
             self._position, self._flushed = 0.0, False
@@ -196,6 +197,7 @@ class Loudspeaker(io.AudioOutput):
         super().flush()
         if self._pushed:
             self._flushed = True
+            self._free.clear()
             self._schedule()
 
     def _schedule(self) -> None:
@@ -251,6 +253,7 @@ class Loudspeaker(io.AudioOutput):
             False,
         )
         self.sounding.clear()
+        self._free.set()
         self.on_playback_finished(playback_position=position, interrupted=interrupted)
 
     def settle(self) -> None:

@@ -106,7 +106,7 @@ QUESTIONS = {
     "es": ["¿Cuándo sale mi tren a {p}?", "¿Y el {a}?", "Sí.", "No, quiero decir {p}."],
     "fr": ["Quand part mon train pour {p} ?", "Et le {a} ?", "Oui.", "Non, je veux dire {p}."],
     "hi": ["{p} की मेरी गाड़ी कब है?", "और {a} वाली?", "हाँ।", "नहीं, मेरा मतलब {p}।"],
-    "ja": ["{p}行きは何時ですか？", "{a}のはありますか？", "はい。", "いいえ、{p}です。"],
+    "ja": ["{p}行きは何時ですか?", "{a}のはありますか?", "はい。", "いいえ、{p}です。"],
 }
 
 

@@ -86,13 +86,19 @@ class Score:
             "interrupted: precision / recall": f"{self.precision:.1%} / {self.recall:.1%}",
             "F1": f"{self.f1:.3f}",
             "false interruptions": f"{self.false_cut}",
-            "cut answers within one / three words": f"{share(self.within[1], self.cut):.1%} / {share(self.within[3], self.cut):.1%}",
+            "cut answers within one / three words": (
+                f"{share(self.within[1], self.cut):.1%} / {share(self.within[3], self.cut):.1%}"
+            ),
             "unheard answers kept": f"{self.ghosts}",
             "answers lost / doubled": f"{self.lost} / {self.doubled}",
             "say(): lost": f"{self.says_lost} of {self.says}",
             "caller's messages lost": f"{self.caller_lost} of {self.caller}",
-            "prompts: with unheard words / with heard words missing": f"{self.prompts_unheard} / {self.prompts_missing} of {self.prompts}",
-            "confidence >= 90: right": f"{self.sure_right} of {self.sure} ({share(self.sure_right, self.sure):.1%})",
+            "prompts: with unheard words / with heard words missing": (
+                f"{self.prompts_unheard} / {self.prompts_missing} of {self.prompts}"
+            ),
+            "confidence >= 90: right": (
+                f"{self.sure_right} of {self.sure} ({share(self.sure_right, self.sure):.1%})"
+            ),
             "failed calls": f"{self.errors}",
         }
 
@@ -175,7 +181,7 @@ def judge(
             if off > 3:
                 fault(
                     "far off",
-                    f"{off} words: heard {a.heard!r}, recorded {m['content']!r} {m.get('evidence')}",
+                    f"{off} words: heard {a.heard!r}, recorded {m['content']!r} {m['evidence']}",
                 )
         if (m.get("evidence") or {}).get("confidence", 0) >= 90:
             score.sure += 1
