@@ -3,10 +3,11 @@
 # make test-race  with the race detector, on PostgreSQL too: needs gcc and PostgreSQL
 # make test-all   both, and the rest: the server's tests on PostgreSQL, the benchmarks' own tests
 # make test-python the Python package, and frameworks with it: needs Python 3.11
+# make test-live  one call in a LiveKit room: needs LIVEKIT_SERVER=/path/to/livekit-server
 # make bench      the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
 # make site       the documents as a site with navigation and search in dist/site: needs node and npm
 # make release    archives for all systems in dist/
-.PHONY: all check test test-race test-rest test-python test-all bench build fuzz demo release site
+.PHONY: all check test test-race test-rest test-python test-live test-all bench build fuzz demo release site
 
 # The race detector is off for SQLite (translated from C) and scrypt: with it they take three quarters
 # of the tests' time.
@@ -82,6 +83,9 @@ test-rest: $(tests)
 
 test-python:
 	scripts/test-python.sh
+
+test-live:
+	scripts/test-python.sh --live
 
 test-all: test test-race test-rest test-python
 

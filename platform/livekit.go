@@ -37,7 +37,8 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	begun, over := seconds(first(item, "metrics.started_speaking_at|metrics.startedSpeakingAt")), seconds(first(item, "metrics.stopped_speaking_at|metrics.stoppedSpeakingAt"))
 	cut := e.Cut
 	switch p := row.Get("playback"); {
-	case e.Said && p.Get("synchronized").Bool() && livekitWhole(row) == "": // LiveKit's text is all there is
+	case p.Get("synchronized").Bool() && len(p.Get("words").Array()) == 0 && (e.Said || p.Get("aligned").Bool()):
+		// LiveKit's text is better than the time: it follows the voice's word times, or is all there is.
 	case p.IsObject():
 		livekitPlayback(p, e)
 		e.Rough = e.HeardMS != nil
@@ -50,7 +51,9 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 		e.Full, e.Generated, e.Heard = true, said, nil
 		return true
 	}
-	e.Full, e.Confidence = false, unsureText
+	if e.Full = false; !row.Get("playback.aligned").Bool() {
+		e.Confidence = unsureText
+	}
 	return true
 }
 

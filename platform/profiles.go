@@ -23,6 +23,7 @@ type Source struct {
 	Header string // of a request; "" = none
 	Path   string // into a chat request; "" = none
 	Event  string // into an event's body; "" = as Path
+	Ignore string // how values begin that identify no call; "" = none
 	Weak   bool
 }
 
@@ -67,8 +68,9 @@ func newKey(s Source, value string) Key {
 func Profiles() []Profile {
 	return []Profile{
 		{Name: "livekit", Trust: "medium", Resends: true, Sources: []Source{
-			{Name: "livekit.session", Header: "X-LiveKit-Session-ID", Event: "session_id"},
 			{Name: "livekit.job", Header: "X-LiveKit-Job-ID", Event: "job_id"},
+			// Of LiveKit Agents 1.8 and newer it is a new one for each request.
+			{Name: "livekit.session", Header: "X-LiveKit-Session-ID", Event: "session_id", Ignore: "inference_"},
 			{Name: "livekit.room", Header: "X-LiveKit-Room-ID", Event: "room_id|room.sid|room.name"},
 		}},
 		{Name: "vapi", Trust: "medium", Resends: true, Strip: []string{"call", "customer", "phoneNumber"}, Sources: []Source{

@@ -87,9 +87,12 @@ func (s *Set) Resends(header func(string) string, member func(string) []byte) bo
 	return false
 }
 
+// ignores reports whether a value identifies no call.
+func (s Source) ignores(v string) bool { return s.Ignore != "" && strings.HasPrefix(v, s.Ignore) }
+
 func find(s Source, header func(string) string, member func(string) []byte) (Key, bool) {
 	if s.Header != "" {
-		if v := idOf(header(s.Header)); v != "" {
+		if v := idOf(header(s.Header)); v != "" && !s.ignores(v) {
 			return newKey(s, v), true
 		}
 	}
@@ -129,7 +132,7 @@ func (s *Set) EventKeys(project, name string, header func(string) string, body [
 	for _, p := range Profiles() {
 		for _, src := range p.Sources {
 			if v := ""; p.Name == name && src.Header != "" {
-				if v = idOf(header(src.Header)); v != "" {
+				if v = idOf(header(src.Header)); v != "" && !src.ignores(v) {
 					out = append(out, newKey(src, v))
 				}
 			}

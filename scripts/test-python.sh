@@ -3,6 +3,7 @@
 #
 #   scripts/test-python.sh [GROUP…]           with the locked versions; all groups by default
 #   scripts/test-python.sh --newest [GROUP…]  with the newest versions; prints what broke
+#   scripts/test-python.sh --live             one call in a LiveKit room; LIVEKIT_SERVER names the server
 #   scripts/test-python.sh --lock [GROUP…]    writes the locks and the table of tested versions
 #
 # A group is a file compat/python/requirements/GROUP.in with its lock GROUP.txt. Its tests are
@@ -21,7 +22,8 @@ mode=locked
 case ${1:-} in
   --newest) mode=newest; shift ;;
   --lock) mode=lock; shift ;;
-  -*) echo "unknown option $1: use --newest or --lock" >&2; exit 2 ;;
+  --live) mode=live; : "${LIVEKIT_SERVER:?names the program of a LiveKit server}"; set -- livekit ;;
+  -*) echo "unknown option $1: use --newest, --live or --lock" >&2; exit 2 ;;
 esac
 groups=("$@")
 if [ ${#groups[@]} = 0 ]; then
@@ -122,6 +124,8 @@ for g in "${groups[@]}"; do
   fi
 done
 export HEARDLOG_SDISTS=$envs/sdists
+
+if [ $mode = live ]; then (cd "$compat" && "$envs/livekit/bin/python" live_livekit.py); exit; fi
 
 if [ $mode = locked ]; then
   (cd "$root/sdk/python" && PATH=$envs/tools/bin:$PATH &&

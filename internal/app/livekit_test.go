@@ -13,9 +13,8 @@ import (
 
 // worker is a LiveKit worker as the server sees it: its requests, and the events of its session.
 type worker struct {
-	s     *server
-	job   string
-	start time.Time
+	s   *server
+	job string
 }
 
 // ask sends a list, which the model answers with answer.

@@ -38,6 +38,7 @@ func TestCallKeys(t *testing.T) {
 		"vapi, older":         {`{"call":{"callId":"c-2"}}`, "vapi.call:c-2", nil, false},
 		"elevenlabs":          {`{"elevenlabs_extra_body":{"conversation_id":"conv_1"}}`, "elevenlabs.conversation:conv_1", nil, false},
 		"livekit":             {`{}`, "livekit.session:s-1", []string{"X-LiveKit-Session-ID", "s-1", "X-LiveKit-Room-ID", "r-1"}, false},
+		"livekit, job":        {`{}`, "livekit.job:j-1", []string{"X-LiveKit-Session-ID", "inference_5f", "X-LiveKit-Room-ID", "r-2", "X-LiveKit-Job-ID", "j-1"}, false},
 		"livekit, room":       {`{}`, "livekit.room:r-1", []string{"X-LiveKit-Room-ID", "r-1"}, false},
 		"agora params":        {`{"channel":"room-9"}`, "agora.channel:room-9", nil, false},
 		"agora context":       {`{"context":{"channel":"room-8","userId":7}}`, "agora.channel:room-8", nil, false},

@@ -76,6 +76,10 @@ class Voice(tts.TTS):
         self.pace = rnd.lognormvariate(0, 0.15)
         self.utterances: list[Utterance] = []
 
+    def sound(self, number: int, samples: int) -> bytes:
+        """Returns the sound of a word of an utterance."""
+        return number.to_bytes(2, "little") * samples
+
     def seconds_of(self, word: str) -> float:
         letters = len(word.strip())
         seconds = 0.16 if is_wide(word) else 0.06 + 0.062 * letters
@@ -130,7 +134,7 @@ class VoiceStream(tts.SynthesizeStream):
                 output.push_timed_transcript(
                     TimedString(word, start_time=start, end_time=u.seconds)
                 )
-            output.push(u.number.to_bytes(2, "little") * samples)
+            output.push(voice.sound(u.number, samples))
 
         async for data in self._input_ch:
             if isinstance(data, self._FlushSentinel):

@@ -12,6 +12,7 @@ with a realtime model, which Heardlog then only records.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -197,8 +198,11 @@ class Recorder:
 
     async def _start(self) -> None:
         name = "livekit.job:" + self._call
+        keys = {name}
+        with contextlib.suppress(RuntimeError):  # in a job LiveKit's plugins name it by themselves
+            keys.add("livekit.job:" + get_job_context().job.id)
         try:
-            await self._client.start(name, user_id=self._caller(), keys=[name], reuse=True)
+            await self._client.start(name, user_id=self._caller(), keys=sorted(keys), reuse=True)
         except Exception as error:  # the server may still start it with the first request
             log.warning("the call was not joined: %s", error)
         for event in self._early:
@@ -311,8 +315,19 @@ class Recorder:
                 said = "".join(p.transcript or "" for p in parts).strip()
                 # Otherwise LiveKit has kept all of the text.
                 body["playback"]["synchronized"] = said == (item.text_content or "").strip()
+                body["playback"]["aligned"] = self._aligned()
                 self._segments = [s for s in self._segments if s not in parts]
         self._send(body)
+
+    def _aligned(self) -> bool:
+        """Whether LiveKit's text follows the voice's own word times."""
+        session = self._session
+        voice = session.tts
+        return bool(
+            getattr(session.options, "use_tts_aligned_transcript", False)
+            and voice is not None
+            and voice.capabilities.aligned_transcript
+        )
 
     def _history(self, newest: int) -> dict[str, Any]:
         kinds = ("message", "function_call", "function_call_output")
