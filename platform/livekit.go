@@ -38,7 +38,8 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	cut := e.Cut
 	switch p := row.Get("playback"); {
 	case p.Get("synchronized").Bool() && len(p.Get("words").Array()) == 0 && (e.Said || p.Get("aligned").Bool()):
-		// LiveKit's text is better than the time: it follows the voice's word times, or is all there is.
+		// LiveKit's text is better than the time: it follows the voice's word times, or is all that
+		// is known.
 	case p.IsObject():
 		livekitPlayback(p, e)
 		e.Rough = e.HeardMS != nil
