@@ -144,7 +144,7 @@ check() {
     (cd "$root/sdk/python" && "$envs/$g/bin/python" -m pytest -q -p no:cacheprovider) || return 1
   fi
   cd "$compat"
-  HEARDLOG_NO_SKIP=1 "$envs/$g/bin/python" -m pytest -q -p no:cacheprovider "${files[@]}" || return 1
+  HEARDLOG_NO_SKIP=1 "$envs/$g/bin/python" -m pytest -q -rP -p no:cacheprovider "${files[@]}" || return 1
   touch "$work/$g.ok"
 }
 
