@@ -59,20 +59,33 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 // aside answers a chat completion that is no turn: the LLM of its agent gets the messages as they
 // are, and nothing is stored.
 func (a *proxyAPI) aside(w http.ResponseWriter, r *http.Request, req *llmadapter.Request) error {
-	id, err := a.agentOfCall(r, req, req.Member)
-	if err != nil {
-		return err
-	}
-	infoOf(r).agent = id
-	agent, err := a.memory.Agent(r.Context(), projectOf(r), id)
+	agent, err := a.agentAside(r, req)
 	if fault.Is(err, fault.NotFound) && a.autoJoin != nil && chi.URLParam(r, "id") == "" {
-		agent, err = memory.Agent{Project: projectOf(r), ID: id}, nil // its first turn will start it
+		agent, err = memory.Agent{Project: projectOf(r)}, nil // its first turn will start it
 	}
 	if err != nil {
 		return err
 	}
+	infoOf(r).agent = agent.ID
 	infoOf(r).leaveTurn() // the answer may take long
 	return a.turns.ServeAside(w, r, &agent, req)
+}
+
+// agentAside returns the agent of a question that is no turn, also one that has ended. It creates
+// none.
+func (a *proxyAPI) agentAside(r *http.Request, req *llmadapter.Request) (memory.Agent, error) {
+	if namedAgent(r, req.AgentID) != "" {
+		id, err := a.agentOfCall(r, req, req.Member)
+		if err != nil {
+			return memory.Agent{}, err
+		}
+		return a.memory.Agent(r.Context(), projectOf(r), id)
+	}
+	key, err := a.keyOfCall(r, req, req.Member)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	return a.memory.ByKey(r.Context(), projectOf(r), key.Text)
 }
 
 // complete answers a chat completion that was read. member returns a member of the body that the

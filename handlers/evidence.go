@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -131,6 +132,9 @@ func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, eve
 	for _, k := range keys {
 		agent, err := a.memory.ByKey(r.Context(), projectOf(r), k.Text)
 		if err == nil {
+			if agent.Status.Ended() && event.List != nil && !event.Ends && event.AtMS > agent.StopMS {
+				return a.byKey(r, k) // the key is that of a room, say, and the next call has begun
+			}
 			return agent.ID, nil
 		}
 		if !fault.Is(err, fault.NotFound) {
@@ -159,21 +163,12 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	if event.Ends { // the transcript has the answer in flight too, so that must be stored first
 		a.memory.Cut(r.Context(), projectOf(r), id, agents.ErrLeave)
 	}
-	records := evidence.Service{Memory: a.memory}
-	list, err := records.Record(r.Context(), projectOf(r), id, reports)
-	found := len(list) == len(reports)
-	if err == nil && event.List != nil && !(found && len(event.List) == 1 && len(reports) == 1) {
-		if err = a.account(r, id, event); err == nil && !found { // about what was stored now
-			list, err = records.Record(r.Context(), projectOf(r), id, reports)
-		}
+	list, err := a.store(r, id, event, reports)
+	if event.Ends { // whatever was wrong with what it tells
+		err = cmp.Or(a.memory.End(r.Context(), projectOf(r), id, memory.EndOK), err)
 	}
 	if err != nil {
 		return err
-	}
-	if event.Ends {
-		if err := a.memory.End(r.Context(), projectOf(r), id, memory.EndOK); err != nil {
-			return err
-		}
 	}
 	// A known platform, or reading had failed.
 	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")})
@@ -196,6 +191,20 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	return encode(w, http.StatusOK, out)
 }
 
+// store stores an event's evidence, and what its list adds to the memory.
+func (a evidenceAPI) store(r *http.Request, id string, event platform.Event, reports []evidence.Report) ([]evidence.Recorded, error) {
+	records := evidence.Service{Memory: a.memory}
+	list, err := records.Record(r.Context(), projectOf(r), id, reports)
+	found := len(list) == len(reports)
+	if err != nil || event.List == nil || found && len(event.List) == 1 && len(reports) == 1 {
+		return list, err
+	}
+	if err := a.account(r, id, event); err != nil || found {
+		return list, err
+	}
+	return records.Record(r.Context(), projectOf(r), id, reports) // about what was stored now
+}
+
 // account stores what a platform's own history adds to the memory.
 func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) error {
 	rows := slices.DeleteFunc(slices.Clone(event.List), func(m platform.Listed) bool {
@@ -208,9 +217,12 @@ func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) e
 	if err != nil {
 		return err
 	}
-	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Redactor}, body, event.Ends)
+	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Redactor}, input.ReplaceNUL(body), event.Ends)
 	if err != nil {
 		return err
+	}
+	if len(rows) == 1 && len(event.List) == 1 && !event.Ends { // no list to compare
+		return a.memory.Note(r.Context(), projectOf(r), id, rows[0].Item, plan.Depth(), plan.One)
 	}
 	return a.memory.Account(r.Context(), projectOf(r), id, plan.Depth(), plan.Decide)
 }
@@ -221,7 +233,7 @@ func reportsOf(list []platform.Evidence) ([]evidence.Report, error) {
 	for _, e := range list {
 		r := evidence.Report{
 			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
-			Item: e.Item, Said: e.Said, MadeMS: e.MadeMS, WholeMS: e.WholeMS, Rough: e.Rough, Confidence: e.Confidence, Estimated: e.Estimated,
+			Item: e.Item, Said: e.Said, Named: e.Named, MadeMS: e.MadeMS, WholeMS: e.WholeMS, Rough: e.Rough, Confidence: e.Confidence, Estimated: e.Estimated,
 			Playing: e.Playing, Account: e.Account, Echo: e.Echo, Over: e.Over, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
 		}
 		var err error

@@ -81,6 +81,9 @@ type Change struct {
 	// Copies is true if Append only repeats what is already in the memory. It may then exceed the
 	// limit of messages by MaxSnapshot.
 	Copies bool
+	// Account is true if Append is from a platform's own account of the call, which may come after
+	// its end.
+	Account bool
 	// Tally is the agent's tally after the change; nil = unchanged. The engine sets it.
 	Tally *Tally
 }

@@ -26,6 +26,8 @@ type Evidence struct {
 	ItemID    string
 	Generated string
 	Turn      *int64 // as the platform counts, from 0 or 1
+	// Named means that ItemID is Heardlog's own ID of the answer, which no other answer has.
+	Named bool
 	// Item is the platform's own ID of it, which its other events have too.
 	Item string
 	// Said means that the platform had it said by itself: it is no answer of Heardlog's.
@@ -72,7 +74,8 @@ type Event struct {
 	Type     string // as the platform names it; one of ours, so that it may be shown
 	Keys     []Key  // that the body brings to find the call by, best first
 	Evidence []Evidence
-	Ends     bool // the call is over
+	Ends     bool  // the call is over
+	AtMS     int64 // when List's newest message was made, Unix ms; 0 is unknown
 	// List is the platform's own history: all of it if Ends, else its newest messages; nil if the
 	// event has none.
 	List []Listed
@@ -147,7 +150,7 @@ func Read(name string, body []byte) (Event, error) {
 	}
 	out.Evidence = r.read(root)
 	if s.list != nil {
-		out.List = s.list(root)
+		out.List, out.AtMS = s.list(root), millis(first(root, "item.created_at|item.createdAt"))
 	}
 	if out.Ends = r.ends != nil && r.ends(root); out.Ends {
 		atTheEnd(out.Evidence)

@@ -21,8 +21,10 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	if item.Get("role").String() != "assistant" {
 		return false
 	}
-	e.Item = text(item.Get("id"))
-	if e.ItemID = livekitAnswer(item); e.ItemID == "" {
+	e.Item = name(item.Get("id"))
+	if e.ItemID = livekitAnswer(item); e.ItemID != "" {
+		e.Named = true
+	} else {
 		if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds").Array(); len(ids) > 0 {
 			e.ItemID = ids[len(ids)-1].String()
 		}
@@ -43,7 +45,7 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	case p.IsObject():
 		livekitPlayback(p, e)
 		e.Rough = e.HeardMS != nil
-	case cut && over > begun && begun > 0 && first(item, "metrics.tts_node_ttfb|metrics.ttsNodeTtfb").Exists():
+	case cut && over > begun && over-begun <= maxSeconds && begun > 0 && first(item, "metrics.tts_node_ttfb|metrics.ttsNodeTtfb").Exists():
 		// How long it was heard; the text may be all that was made.
 		ms := int64((over - begun) * 1000)
 		e.HeardMS = &ms
@@ -66,7 +68,7 @@ const unsureText = 75
 // livekitPlayed reads that the audio output has stopped playing an answer, which the session
 // commits later.
 func livekitPlayed(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	e.ItemID = text(row.Get("response_id"))
+	e.ItemID, e.Named = name(row.Get("response_id")), true
 	livekitPlayback(row.Get("playback"), e)
 	return e.ItemID != "" && e.HeardMS != nil
 }
@@ -75,7 +77,7 @@ func livekitPlayed(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool 
 // if the voice had finished, and the words with their times.
 func livekitPlayback(p gjson.Result, e *Evidence) {
 	position := p.Get("playback_position")
-	if !number(position) || position.Float() < 0 {
+	if !number(position) || position.Float() < 0 || position.Float() > maxSeconds {
 		return
 	}
 	ms := int64(position.Float() * 1000)
@@ -83,7 +85,7 @@ func livekitPlayback(p gjson.Result, e *Evidence) {
 	if at := millis(p.Get("stopped_at")); at > 0 {
 		e.AtMS = at
 	}
-	if d := p.Get("duration"); number(d) {
+	if d := p.Get("duration"); number(d) && d.Float() <= maxSeconds {
 		e.WholeMS = int64(d.Float() * 1000)
 	}
 	if e.Cut = p.Get("interrupted").Bool(); !e.Cut {
@@ -93,7 +95,21 @@ func livekitPlayback(p gjson.Result, e *Evidence) {
 
 // livekitAnswer returns the ID of the answer that an item is, or "".
 func livekitAnswer(item gjson.Result) string {
-	return text(item.Get("extra.livekit.heardlog"))
+	return name(item.Get("extra.livekit.heardlog"))
+}
+
+// maxSeconds limits a time within the audio of one answer.
+const maxSeconds = 24 * 60 * 60
+
+// maxName limits the IDs that are read, in bytes.
+const maxName = 256
+
+// name reads an ID; "" for none, or for one that is too long to be one.
+func name(v gjson.Result) string {
+	if s := text(v); len(s) <= maxName {
+		return s
+	}
+	return ""
 }
 
 // livekitWhole returns all that was to be said of an event's item, if that is not an answer of the
@@ -142,7 +158,7 @@ func livekitList(root gjson.Result) []Listed {
 		switch kind := item.Get("type").String(); {
 		case item.Get("role").Exists() && (kind == "" || kind == "message"):
 			said := livekitText(item)
-			m := Listed{Role: item.Get("role").String(), Content: &said}
+			m := Listed{Item: name(item.Get("id")), Role: item.Get("role").String(), Content: &said}
 			if m.Role != "user" && m.Role != "assistant" || said == "" {
 				continue
 			}
@@ -171,6 +187,9 @@ func livekitList(root gjson.Result) []Listed {
 			out = append(out, Listed{Role: "assistant", Calls: []listedCall{call}})
 		case kind == "function_call_output":
 			result := text(item.Get("output"))
+			if text(first(item, "call_id|callId")) == "" {
+				continue
+			}
 			out = append(out, Listed{Role: "tool", Content: &result, CallID: text(first(item, "call_id|callId"))})
 		}
 	}
@@ -179,6 +198,7 @@ func livekitList(root gjson.Result) []Listed {
 
 // Listed is a message of a platform's own history, as a chat request has it.
 type Listed struct {
+	Item    string       `json:"-"` // the platform's ID of it
 	Role    string       `json:"role"`
 	Content *string      `json:"content"`
 	Calls   []listedCall `json:"tool_calls,omitempty"`

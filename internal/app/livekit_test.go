@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +28,12 @@ func (w *worker) ask(answer any, msgs ...any) {
 	w.s.post(v1+"/chat/completions", map[string]any{"messages": msgs, "fake": script}, "X-LiveKit-Job-ID", w.job).ok(nil)
 }
 
-// event sends an event of the session.
+// event sends an event of the session twice: the second time changes nothing.
 func (w *worker) event(e map[string]any) {
 	w.s.t.Helper()
-	w.s.post(v1+"/evidence/livekit", e, "X-LiveKit-Job-ID", w.job).ok(nil)
+	for range 2 {
+		w.s.post(v1+"/evidence/livekit", e, "X-LiveKit-Job-ID", w.job).ok(nil)
+	}
 }
 
 // chatItem is a chat item. made is how many seconds ago the answer was ready; it was heard for some
@@ -244,6 +247,51 @@ func TestLiveKit(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestLiveKitOnlyRecorded: a call whose answers do not come through the proxy. Words that come
+// again are said again.
+func TestLiveKitOnlyRecorded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("job", map[string]any{"heardlog": map[string]any{"keys": []string{"livekit.job:realtime"}}})
+	w := &worker{s: s, job: "realtime"}
+	n := 0
+	for _, line := range []string{"u: two tickets, please", "a: I did not get that.", "u: three tickets, please", "a: I did not get that."} {
+		role := map[string]string{"u": "user", "a": "assistant"}[line[:1]]
+		n++
+		w.event(added(chatItem(role, line[3:], false, 0, 0, map[string]any{"id": fmt.Sprint("item_", n)})))
+	}
+	var got []string
+	for _, m := range s.ledger(id) {
+		got = append(got, m.Role[:1]+": "+m.Content)
+	}
+	if diff := cmp.Diff([]string{"u: two tickets, please", "a: I did not get that.", "u: three tickets, please", "a: I did not get that."}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLiveKitCloseEnds: the end of a call ends it, whatever else its event has.
+func TestLiveKitCloseEnds(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_MAX_MESSAGES=5")
+	w := &worker{s: s, job: "full"}
+	w.ask(toTheTrain, user("When?"))
+	event := closed(chatItem("user", "When?", false, 9, 0, nil), chatItem("assistant", toTheTrain, false, 8, 4, nil),
+		chatItem("user", "One", false, 3, 0, nil), chatItem("user", "Two", false, 3, 0, nil), chatItem("user", "Three", false, 3, 0, nil))
+	s.post(v1+"/evidence/livekit", event, "X-LiveKit-Job-ID", w.job).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "5")
+	var found struct {
+		Agents []struct{ Status string } `json:"agents"`
+	}
+	s.get(v1 + "/agents?name=livekit.job:full").ok(&found)
+	if len(found.Agents) != 1 || found.Agents[0].Status != "STOPPED" {
+		t.Errorf("%+v", found)
+	}
+	w.event(added(chatItem("user", "And more", false, -5, 0, nil))) // of the next call with the key
+	if s.get(v1 + "/agents?name=livekit.job:full").ok(&found); len(found.Agents) != 2 {
+		t.Errorf("%+v", found)
 	}
 }
 

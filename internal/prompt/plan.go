@@ -116,6 +116,17 @@ func NewAccount(rules Rules, body []byte, over bool) (*Plan, error) {
 	return p, nil
 }
 
+// One plans the list's messages as new ones; see agents.Service.Note.
+func (p *Plan) One(head memory.Head, _ []memory.Message) (agents.Plan, error) {
+	var which []int
+	for i := range p.req.Messages {
+		which = append(which, i)
+	}
+	p.mode = ModeReconcile
+	out, err := p.messages(which, head.LastTurn)
+	return agents.Plan{Append: out}, err
+}
+
 // Depth returns how many messages of the ledger the plan needs. The ledger has more messages than
 // the list, such as replaced answers and tool results.
 func (p *Plan) Depth() int { return 2*len(p.req.Messages) + 16 }
@@ -292,9 +303,6 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		in[i].Own = p.account != echo.Asked && in[i].Role == "assistant" && p.req.Messages[i].MetadataString("source") == string(memory.SourceCommand)
 	}
 	p.rec = p.account.Reconcile(in, known)
-	if p.account != echo.Asked && len(p.req.Messages) == 1 && isAnswer(p.req.Messages[0]) && p.rec.Pair[0] < 0 && len(p.rec.New) == 0 {
-		p.rec.New = []int{0} // what the platform had said by itself
-	}
 	out := agents.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {

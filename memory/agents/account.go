@@ -30,7 +30,39 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(k))
 		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
 		err = p.apply(what, s.live.answering(k, h.LastTurn))
+		p.change.Account = true
 		return p.change, err
+	})
+}
+
+// Note stores one message that a platform has committed, unless it is stored: item is the
+// platform's ID of it, "" for none, by which a message that was noted before is known. Without it,
+// the newest message of the same words that bears no other ID is the same one. It fails as Account
+// does.
+func (s *Service) Note(ctx context.Context, project, id, item string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
+	return s.Account(ctx, project, id, depth, func(h memory.Head, recent []memory.Message) (Plan, error) {
+		out, err := plan(h, recent)
+		if err != nil || len(out.Append) != 1 {
+			return out, err
+		}
+		m := &out.Append[0]
+		known := m.Redacted(s.Redactor(h.Agent))
+		for i := range slices.Backward(recent) {
+			r := &recent[i]
+			if r.Role != m.Role || r.State != memory.Final && r.Role == memory.User {
+				continue
+			}
+			if item != "" && r.Reported() == item {
+				return Plan{}, nil
+			}
+			if (r.Reported() == "" || item == "") && memory.SameWords(*r, known) {
+				return Plan{Reported: map[int64]string{r.Seq: item}}, nil
+			}
+		}
+		if item != "" {
+			m.Amend(func(r *memory.Rare) { r.Reported = item })
+		}
+		return out, nil
 	})
 }
 

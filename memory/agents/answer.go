@@ -226,6 +226,17 @@ func (p *planner) apply(plan Plan, answering bool) error {
 			return err
 		}
 	}
+	for seq, item := range plan.Reported {
+		if err := p.replace(seq, func(m memory.Message) (memory.Message, bool, error) {
+			changed := item != "" && m.Reported() != item
+			if changed {
+				m.Amend(func(r *memory.Rare) { r.Reported = item })
+			}
+			return m, changed, nil
+		}); err != nil {
+			return err
+		}
+	}
 	known, err := knownIDs(p.view, plan.Append)
 	if err != nil {
 		return err

@@ -451,9 +451,9 @@ func (s *Service) wrote(project, id string, w *written) {
 // memory of a full ledger can be trimmed and repaired.
 func (s *Service) checkRoom(h *memory.Head, c *memory.Change) error {
 	most, added := int64(s.cfg.MaxMessages), c.Append
-	// An ended agent gets late answers only. The one that keeps a project's items, which has ended
-	// too, has a limit of its own.
-	if n := len(added); n == 0 || h.Agent.Status.Ended() || added[n-1].Seq < h.NextSeq {
+	// An ended agent gets late answers, and what a platform's last list adds. The one that keeps a
+	// project's items, which has ended too, has a limit of its own.
+	if n := len(added); n == 0 || h.Agent.Status.Ended() && !c.Account || added[n-1].Seq < h.NextSeq {
 		return nil
 	}
 	if c.Copies {

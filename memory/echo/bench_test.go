@@ -65,7 +65,7 @@ func BenchmarkReconcile(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				echo.Reconcile(in, ledger)
+				echo.Asked.Reconcile(in, ledger)
 			}
 		})
 	}

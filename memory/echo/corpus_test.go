@@ -130,7 +130,7 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 		}
 		known, at = append(known, k), append(at, i)
 	}
-	r := echo.Reconcile(in, known)
+	r := echo.Asked.Reconcile(in, known)
 	outcome, heard := map[int]string{}, map[int]string{}
 	for _, f := range r.Answers {
 		i := at[f.Known]

@@ -164,9 +164,6 @@ const (
 	Final                // the call is over: an answer that the list lacks was not played
 )
 
-// Reconcile compares the list of a call for an answer with the ledger.
-func Reconcile(in []Message, known []Known) Result { return Asked.Reconcile(in, known) }
-
 // Reconcile compares a platform's list with the ledger.
 func (why Account) Reconcile(in []Message, known []Known) Result {
 	in, known = withPaused(in, known)

@@ -66,11 +66,11 @@ func TestNamed(t *testing.T) {
 	ledger[1].ID, ledger[3].ID = "x1", "x2"
 	in := incoming(t, "u: a", "u: b", "a: It is nine", "u: c")
 	in[2].ID = "x1" // committed late, behind later words
-	if diff := cmp.Diff([]string{"new user: c", "heard of 1: It is nine", "unplayed 3"}, show(in, echo.Reconcile(in, ledger))); diff != "" {
+	if diff := cmp.Diff([]string{"new user: c", "heard of 1: It is nine", "unplayed 3"}, show(in, echo.Asked.Reconcile(in, ledger))); diff != "" {
 		t.Error(diff)
 	}
 	in[2].ID = "x3" // of another server
-	if diff := cmp.Diff([]string{"new user: c", "unplayed 1", "heard of 3: It is nine"}, show(in, echo.Reconcile(in, ledger))); diff != "" {
+	if diff := cmp.Diff([]string{"new user: c", "unplayed 1", "heard of 3: It is nine"}, show(in, echo.Asked.Reconcile(in, ledger))); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -205,7 +205,7 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := incoming(t, tt.in...)
-			if diff := cmp.Diff(tt.want, show(in, echo.Reconcile(in, known(t, tt.known...)))); diff != "" {
+			if diff := cmp.Diff(tt.want, show(in, echo.Asked.Reconcile(in, known(t, tt.known...)))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -236,7 +236,7 @@ func FuzzReconcileTwice(f *testing.F) {
 		in := incoming(t, lines...)
 		var ledger []echo.Known
 		for _, round := range []int{0, 1} {
-			r := echo.Reconcile(in, ledger)
+			r := echo.Asked.Reconcile(in, ledger)
 			if round == 1 && len(r.New) > 0 {
 				t.Fatalf("%q: new again: %v", lines, show(in, r))
 			}

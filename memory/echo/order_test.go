@@ -61,7 +61,7 @@ func TestOrderOfSentences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := incoming(t, "u: a", "a: "+tt.echo, "u: b")
-			got := echo.Reconcile(in, known(t, "u: a", "a? "+tt.answer))
+			got := echo.Asked.Reconcile(in, known(t, "u: a", "a? "+tt.answer))
 			if diff := cmp.Diff(tt.want, show(in, got)); diff != "" {
 				t.Error(diff)
 			}
@@ -92,7 +92,7 @@ func TestOrderOfAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := incoming(t, tt.in...)
-			if diff := cmp.Diff(tt.want, show(in, echo.Reconcile(in, known(t, tt.known...)))); diff != "" {
+			if diff := cmp.Diff(tt.want, show(in, echo.Asked.Reconcile(in, known(t, tt.known...)))); diff != "" {
 				t.Error(diff)
 			}
 		})

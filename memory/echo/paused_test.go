@@ -42,7 +42,7 @@ func TestPaused(t *testing.T) {
 		"several turns": {append(slices.Clone(begin), number, back, said(u, "No, 4222."), said(a, "4222?"), said(u, "Yes.")),
 			append(slices.Clone(hidden), kept(u, "[paused]"), kept(a, "[paused]")), []int{6}},
 	} {
-		got := echo.Reconcile(c.in, c.known)
+		got := echo.Asked.Reconcile(c.in, c.known)
 		if !slices.Equal(got.New, c.want) || len(got.Extend)+len(got.Gone)+len(got.Part) > 0 {
 			t.Errorf("%s: new are %v, want %v; %+v", name, got.New, c.want, got)
 		}
@@ -95,7 +95,7 @@ func TestPausedNeverNew(t *testing.T) {
 		in, secret = append(in, echo.Message{Role: "user", Text: "Something new."}), append(secret, false)
 		cut := r.IntN(min(3, len(in)-1))
 		in, secret = in[cut:], secret[cut:]
-		got := echo.Reconcile(in, known)
+		got := echo.Asked.Reconcile(in, known)
 		if slices.ContainsFunc(got.New, func(i int) bool { return secret[i] }) {
 			t.Fatalf("run %d: new are %v of %+v\nknown: %+v", n, got.New, in, known)
 		}

@@ -111,11 +111,11 @@ func TestReconcileCalls(t *testing.T) {
 			p.list = append(p.list, map[string]any{"role": "user", "content": words})
 			for range 1 + rnd.IntN(3) { // a ghost or two before the answer that is played
 				in := p.request(t)
-				r := echo.Reconcile(in, p.ledger)
+				r := echo.Asked.Reconcile(in, p.ledger)
 				checkReconciliation(t, seed, in, p.ledger, r)
 				p.check(t, seed, in, r)
 				p.settle(in, r)
-				again := echo.Reconcile(in, p.ledger)
+				again := echo.Asked.Reconcile(in, p.ledger)
 				if told := slices.ContainsFunc(again.Answers, func(f echo.Finding) bool { return f.Outcome != echo.Unknown }); told || len(again.New) > 0 || len(again.Extend) > 0 || len(again.Gone) > 0 {
 					t.Fatalf("seed %d: the same list again brings %+v\nto %+v", seed, again, p.ledger)
 				}
@@ -311,6 +311,6 @@ func FuzzReconcile(f *testing.F) {
 			ledger = append(ledger, k)
 		}
 		in := messages(req.Messages)
-		checkReconciliation(t, 0, in, ledger, echo.Reconcile(in, ledger))
+		checkReconciliation(t, 0, in, ledger, echo.Asked.Reconcile(in, ledger))
 	})
 }

@@ -95,7 +95,7 @@ func (c *rough) request(list []said, answer, truth, heardText string) {
 	if len(known) > 48 {
 		known, at = known[len(known)-48:], at[len(at)-48:]
 	}
-	res := echo.Reconcile(in, known)
+	res := echo.Asked.Reconcile(in, known)
 	c.trace = append(c.trace, "list:")
 	for i, m := range in[1:] {
 		c.trace = append(c.trace, fmt.Sprintf("  %d %s: %s", i+1, m.Role, m.Text))

@@ -54,6 +54,9 @@ func match(reports []Report, recent []memory.Message) []*memory.Message {
 			if compared += reports[i].size() + len(answers[j].Original()); compared > maxCompared && len(reports) > 1 {
 				return out
 			}
+			if other := answers[j].Reported(); other != "" && reports[i].Item != "" && other != reports[i].Item {
+				continue
+			}
 			if reports[i].fits(answers[j], offset) && (!ambiguous || j == len(answers)-1 || reports[i].startsAnswer(answers[j])) {
 				out[i], end = answers[j], j
 				break
@@ -68,8 +71,8 @@ const clockSlack = 250
 
 // place finds the answer of a report that says when the answer was made, or names it: by the name
 // that earlier reports gave it, then by its text among the answers that were asked for before that
-// time. Answers that bear another name are not asked unless they alone have all of the text. It
-// reports false if the report says neither, or if that finds nothing.
+// time. Otherwise it is one that has all of the text. It reports false if the report says neither,
+// or if that finds nothing.
 func (r *Report) place(answers []*memory.Message) (*memory.Message, bool) {
 	if r.Item == "" && r.MadeMS == 0 {
 		return nil, false
@@ -82,19 +85,21 @@ func (r *Report) place(answers []*memory.Message) (*memory.Message, bool) {
 	if r.ItemID != "" { // an answer that is not stored yet
 		return nil, false
 	}
-	var claimed *memory.Message
+	var other *memory.Message // the second choice: all of its text, by a clock that is off or another name
 	for _, m := range slices.Backward(answers) {
-		if r.MadeMS > 0 && m.Timings != nil && m.Timings.StartMS > r.MadeMS+clockSlack || !r.fits(m, 0) {
+		if !r.fits(m, 0) {
 			continue
 		}
-		if m.Reported() == "" || r.Item == "" {
+		late := r.MadeMS > 0 && m.Timings != nil && m.Timings.StartMS > r.MadeMS+clockSlack
+		free := m.Reported() == "" || r.Item == ""
+		if free && !late {
 			return m, true
 		}
-		if claimed == nil && r.Full && m.Original() == r.Generated {
-			claimed = m
+		if other == nil && r.Full && m.Original() == r.Generated && (free || m.Interrupted) {
+			other = m
 		}
 	}
-	return claimed, claimed != nil
+	return other, other != nil
 }
 
 // candidates returns how many of the answers a single report may be about. A late report that

@@ -201,7 +201,7 @@ func (r *reliability) labelled(t *testing.T, c *corpusCase) (texts []string) {
 			texts = append(texts, e.Generated)
 		}
 	}
-	for _, f := range echo.Reconcile(in, known).Answers {
+	for _, f := range echo.Asked.Reconcile(in, known).Answers {
 		for _, w := range c.Want.Answers {
 			e, ok := evidenceOf(f)
 			if w.Ledger != at[f.Known] || !ok || w.Outcome == "ghost" || w.Outcome == "unknown" {
@@ -349,7 +349,7 @@ func (r *reliability) listed(t *testing.T, rnd *rand.Rand, text string) {
 	for _, said := range echoes {
 		in := []echo.Message{{Role: "user", Text: "What is it?"}, {Role: "assistant", Text: rewritten(rnd, said, hard)}, {Role: "user", Text: "I see."}}
 		known := []echo.Known{{Role: "user", Text: "What is it?"}, {Role: "assistant", Text: text, Original: text, Provisional: true}}
-		for _, f := range echo.Reconcile(in, known).Answers {
+		for _, f := range echo.Asked.Reconcile(in, known).Answers {
 			if e, ok := evidenceOf(f); ok {
 				m, _ = applied(t, m, e)
 			}

@@ -21,6 +21,8 @@ type Report struct {
 	ItemID    string
 	Generated string
 	Turn      *int64
+	// Named is set if ItemID is the answer's own UpstreamID, which no other answer has.
+	Named bool
 	// Item is the platform's own ID of the answer. A later report with it is about the same answer.
 	Item string
 	// Said is set if the platform had it said by itself: it is no answer of the model's.
@@ -164,6 +166,8 @@ func (r *Report) fits(m *memory.Message, offset int64) bool {
 		return false
 	case r.ItemID != "" && (r.ItemID == m.ID || r.ItemID == m.UpstreamID):
 		return true
+	case r.Named && m.UpstreamID != "":
+		return false
 	case m.Paused() && r.Turn != nil:
 		return m.TurnID == *r.Turn+offset
 	case r.Generated != "":

@@ -41,6 +41,8 @@ _FLUSH_SECONDS = 0.3
 _JOIN_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 _MAX_WORDS = 2000
+_MAX_HISTORY = 400_000  # characters of history that go with an event
+_MAX_TOOL = 4_000  # characters of a tool's arguments or result
 _TAIL = 12  # items of the history that go with each event
 
 
@@ -172,8 +174,6 @@ class Recorder:
         session.on("user_input_transcribed", self._transcribed)
         session.on("speech_created", self._watch)
         session.on("agent_state_changed", self._watch)
-        session.on("agent_false_interruption", self._simple)
-        session.on("function_tools_executed", self._simple)
         session.on("close", self._ended)
         self._watch()
 
@@ -299,8 +299,8 @@ class Recorder:
         if item.type != "message":
             return
         if item.role == "user":
-            text = item.text_content or ""
-            self._heard = [t for t in self._heard if t not in text]
+            text = f" {item.text_content or ''} "
+            self._heard = [t for t in self._heard if f" {t} " not in text]
         body = {
             "type": ev.type,
             "created_at": ev.created_at,
@@ -331,18 +331,19 @@ class Recorder:
 
     def _history(self, newest: int) -> dict[str, Any]:
         kinds = ("message", "function_call", "function_call_output")
-        return {
-            "items": [_dump(i) for i in self._session.history.items if i.type in kinds][-newest:]
-        }
+        items: list[dict[str, Any]] = []
+        left = _MAX_HISTORY
+        for item in reversed([i for i in self._session.history.items if i.type in kinds]):
+            made = _dump(item)
+            left -= len(str(made))
+            if left < 0 or len(items) == newest:
+                break
+            items.insert(0, made)
+        return {"items": items}
 
     def _transcribed(self, ev: Any) -> None:
         if ev.is_final and ev.transcript.strip():
             self._heard.append(ev.transcript.strip())
-
-    def _simple(self, ev: Any) -> None:
-        self._send(
-            ev.model_dump(mode="json", exclude_none=True, exclude={"message", "extra_instructions"})
-        )
 
     def _ended(self, ev: Any) -> None:
         reason = getattr(ev.reason, "value", str(ev.reason))
@@ -378,7 +379,17 @@ def _text_of(words: list[dict[str, Any]]) -> str:
 
 
 def _dump(item: Any) -> dict[str, Any]:
-    return item.model_dump(mode="json", exclude_none=True, exclude={"hash"}, warnings=False)
+    """Returns an item without pictures and sound; long arguments and results are clipped."""
+    exclude = {"hash", "content"} if item.type == "message" else {"hash"}
+    out = item.model_dump(mode="json", exclude_none=True, exclude=exclude, warnings=False)
+    if item.type == "message":
+        parts = (c if isinstance(c, str) else getattr(c, "transcript", None) for c in item.content)
+        out["content"] = [p for p in parts if isinstance(p, str)]
+    elif len(out.get("arguments") or "") > _MAX_TOOL:
+        out["arguments"] = "{}"
+    elif len(out.get("output") or "") > _MAX_TOOL:
+        out["output"] = out["output"][:_MAX_TOOL]
+    return out
 
 
 def attach(
