@@ -41,7 +41,7 @@ type platform struct {
 func platforms() map[string]platform {
 	return map[string]platform{
 		"openai":     {key: "openai.conversation:", request: openAI},
-		"livekit":    {key: "livekit.session:AS_", request: liveKit},
+		"livekit":    {key: "livekit.job:AJ_", request: liveKit},
 		"pipecat":    {key: "pipecat.session:", request: pipecat},
 		"vapi":       {key: "vapi.call:", request: vapi, private: []string{"call", "phoneNumber", "customer"}},
 		"elevenlabs": {key: "elevenlabs.conversation:", request: elevenLabs, private: []string{"elevenlabs_extra_body", "user_id"}},
@@ -61,12 +61,13 @@ func openAI(p *player, body map[string]any, h http.Header) {
 	h.Set("Idempotency-Key", p.run+"-"+strconv.Itoa(p.questions))
 }
 
-// liveKit sends the headers of LiveKit's inference.LLM.
+// liveKit sends the headers of LiveKit's plugins in a job. The session's ID is a new one each time.
 func liveKit(p *player, body map[string]any, h http.Header) {
 	usage(body)
-	for name, value := range map[string]string{"Session-ID": "AS_", "Room-ID": "RM_", "Job-ID": "AJ_", "Agent-ID": "A_"} {
+	for name, value := range map[string]string{"Room-ID": "RM_", "Job-ID": "AJ_", "Agent-ID": "A_"} {
 		h.Set("X-LiveKit-"+name, value+p.run)
 	}
+	h.Set("X-LiveKit-Session-ID", "inference_"+p.run+strconv.Itoa(p.questions))
 }
 
 // pipecat sends a header that its users set in default_headers.
