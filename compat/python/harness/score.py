@@ -150,6 +150,12 @@ def judge(
         if len(mine) > 1:
             score.doubled += len(mine) - 1
             fault("doubled", repr([m["content"] for m in mine]))
+        if not mine and a.played <= 1 and any(begins(m, a) for m in record):
+            # One word was heard at most, and none is in the record: right within a word.
+            if cut:
+                score.right_cut += 1
+                score.within.update((1, 3))
+            continue
         if not mine:
             if a.prompted:
                 score.lost += 1
