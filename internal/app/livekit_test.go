@@ -289,6 +289,10 @@ func TestLiveKitCloseEnds(t *testing.T) {
 	if len(found.Agents) != 1 || found.Agents[0].Status != "STOPPED" {
 		t.Errorf("%+v", found)
 	}
+	id := s.join("full too", nil)
+	s.say(id, user("One"), assistant("Two"), user("Three"), assistant("Four"))
+	event = closed(chatItem("user", "Five", false, 3, 0, nil), chatItem("user", "Six", false, 3, 0, nil), chatItem("user", "Seven", false, 3, 0, nil))
+	s.post(agent(id, "/evidence/livekit"), event).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "5")
 	w.event(added(chatItem("user", "And more", false, -5, 0, nil))) // of the next call with the key
 	if s.get(v1 + "/agents?name=livekit.job:full").ok(&found); len(found.Agents) != 2 {
 		t.Errorf("%+v", found)
