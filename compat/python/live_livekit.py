@@ -24,9 +24,9 @@ from livekit import api, rtc
 from livekit.agents import Agent, AgentServer, AgentSession, JobContext
 from livekit.agents.worker import JobExecutorType
 
+from harness.livekit_llm import Script, ScriptedLLM
+from harness.livekit_phrases import Phrases
 from harness.livekit_voice import Ears, Voice
-from harness.phrases import Phrases
-from harness.scripted_llm import Script, ScriptedLLM
 from harness.server import Server, build
 
 KEY, SECRET, PORT = "devkey", "a-secret-of-at-least-thirty-two-characters", 17880

@@ -13,9 +13,9 @@ from typing import Any
 from livekit.agents import Agent, AgentSession, RunContext, function_tool
 from livekit.agents.voice.transcription.synchronizer import TranscriptSynchronizer
 
+from .livekit_llm import Script, ScriptedLLM
+from .livekit_phrases import LANGUAGES, Phrases
 from .livekit_voice import Ears, Loudspeaker, Microphone, Utterance, Voice
-from .phrases import LANGUAGES, Phrases
-from .scripted_llm import Script, ScriptedLLM
 
 logger = logging.getLogger("harness")
 

@@ -20,8 +20,8 @@ import httpx
 from livekit.plugins import openai
 
 from .livekit_call import Call, Series, run_series
-from .score import Score, Spoken, judge, judge_prompts, table
-from .scripted_llm import ScriptedLLM
+from .livekit_llm import ScriptedLLM
+from .livekit_score import Score, Spoken, judge, judge_prompts, table
 from .server import Server, build
 
 SYNCS = {"words": "word times", "estimate": "estimate", "none": "no synchronizer"}

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .cuts import Cuts
 from .pipecat_calls import Call
 from .pipecat_upstream import Request
 from .pipecat_voice import Word, split
@@ -76,16 +77,13 @@ def truths(call: Call) -> list[Truth]:
 
 
 @dataclass
-class Score:
+class Score(Cuts):
     """The figures of a set of calls."""
 
     calls: int = 0
     answers: int = 0
     cut: int = 0
     edge: int = 0  # cut in the last word: neither right nor wrong
-    hits: int = 0
-    false: int = 0
-    missed: int = 0
     near: Counter[int] = field(default_factory=Counter)  # by how many words the text is off
     spoken: int = 0
     own: int = 0  # what the bot said without the LLM, such as greetings
@@ -108,18 +106,6 @@ class Score:
     def add(self, other: Score) -> None:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
-
-    @property
-    def precision(self) -> float:
-        return self.hits / max(1, self.hits + self.false)
-
-    @property
-    def recall(self) -> float:
-        return self.hits / max(1, self.hits + self.missed)
-
-    @property
-    def f1(self) -> float:
-        return 2 * self.hits / max(1, 2 * self.hits + self.false + self.missed)
 
     def within(self, words: int) -> float:
         """Returns the share of heard texts that are right within so many words."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from .phrases import Phrases
+from .livekit_phrases import Phrases
 
 
 @dataclass

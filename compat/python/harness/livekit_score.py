@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from .cuts import Cuts
+
 UNHEARD_WORDS = 3  # a prompt may have this many words that were not heard: a cut is never exact
 
 
@@ -40,14 +42,11 @@ class Spoken:
 
 
 @dataclass
-class Score:
+class Score(Cuts):
     calls: int = 0
     answers: int = 0
     cut: int = 0
     never: int = 0
-    right_cut: int = 0  # cut, and recorded as interrupted
-    missed_cut: int = 0
-    false_cut: int = 0
     within: Counter[int] = field(
         default_factory=Counter
     )  # 1 and 3: cut answers within so many words
@@ -66,26 +65,13 @@ class Score:
     errors: int = 0
     faults: list[str] = field(default_factory=list)
 
-    @property
-    def precision(self) -> float:
-        return share(self.right_cut, self.right_cut + self.false_cut)
-
-    @property
-    def recall(self) -> float:
-        return share(self.right_cut, self.right_cut + self.missed_cut)
-
-    @property
-    def f1(self) -> float:
-        p, r = self.precision, self.recall
-        return 2 * p * r / (p + r) if p + r else 0.0
-
     def row(self) -> dict[str, str]:
         return {
             "calls": f"{self.calls}",
             "answers (cut / never played)": f"{self.answers} ({self.cut}/{self.never})",
             "interrupted: precision / recall": f"{self.precision:.1%} / {self.recall:.1%}",
             "F1": f"{self.f1:.3f}",
-            "false interruptions": f"{self.false_cut}",
+            "false interruptions": f"{self.false}",
             "cut answers within one / three words": (
                 f"{share(self.within[1], self.cut):.1%} / {share(self.within[3], self.cut):.1%}"
             ),
@@ -153,7 +139,7 @@ def judge(
         if not mine and a.played <= 1 and any(begins(m, a) for m in record):
             # One word was heard at most, and none is in the record: right within a word.
             if cut:
-                score.right_cut += 1
+                score.hits += 1
                 score.within.update((1, 3))
             continue
         if not mine:
@@ -162,7 +148,7 @@ def judge(
             else:
                 score.says_lost += 1
             if cut:
-                score.missed_cut += 1
+                score.missed += 1
             other = [
                 (m["state"], m["content"])
                 for m in record
@@ -174,12 +160,12 @@ def judge(
         flagged = bool((m.get("metadata") or {}).get("interrupted"))
         off = apart(m["content"], a.heard)
         if cut and flagged:
-            score.right_cut += 1
+            score.hits += 1
         elif cut:
-            score.missed_cut += 1
+            score.missed += 1
             fault("cut missed", f"heard {a.heard!r}, recorded {m['content']!r} {m.get('evidence')}")
         elif flagged:
-            score.false_cut += 1
+            score.false += 1
             fault("false cut", f"{a.text!r}, recorded {m['content']!r} {m.get('evidence')}")
         if cut:
             for n in (1, 3):
