@@ -208,8 +208,8 @@ type Rare struct {
 	// may still be the best for the time and the reason.
 	InterruptMSFrom Method `json:"interrupt_ms_from,omitempty"`
 	InterruptByFrom Method `json:"interrupt_by_from,omitempty"`
-	// Reported is the ID that the platform's reports give the answer.
-	Reported string `json:"reported,omitempty"`
+	// PlatformID is the voice platform's ID of the message, if an event of it named one.
+	PlatformID string `json:"platform_id,omitempty"`
 	// Playback is what reports stated about the playing of the answer; nil without any.
 	Playback *Playback `json:"playback,omitempty"`
 	// Earlier is the evidence that other evidence has replaced, oldest first, the newest few; nil

@@ -37,12 +37,12 @@ func (m *Message) Playback() *Playback {
 	return m.Rare.Playback
 }
 
-// Reported returns Rare.Reported, or "".
-func (m *Message) Reported() string {
+// PlatformID returns Rare.PlatformID, or "".
+func (m *Message) PlatformID() string {
 	if m.Rare == nil {
 		return ""
 	}
-	return m.Rare.Reported
+	return m.Rare.PlatformID
 }
 
 // Earlier returns Rare.Earlier, or nil.

@@ -24,10 +24,8 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	e.Item = name(item.Get("id"))
 	if e.ItemID = livekitAnswer(item); e.ItemID != "" {
 		e.Named = true
-	} else {
-		if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds").Array(); len(ids) > 0 {
-			e.ItemID = ids[len(ids)-1].String()
-		}
+	} else if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds").Array(); len(ids) > 0 {
+		e.ItemID = name(ids[len(ids)-1])
 	}
 	said := cmp.Or(livekitWhole(row), livekitText(item))
 	if said == "" {
@@ -36,7 +34,7 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	e.Heard = &said
 	e.MadeMS = millis(first(item, "created_at|createdAt"))
 	e.Said = livekitSaid(item)
-	begun, over := seconds(first(item, "metrics.started_speaking_at|metrics.startedSpeakingAt")), seconds(first(item, "metrics.stopped_speaking_at|metrics.stoppedSpeakingAt"))
+	begun, over := millis(first(item, "metrics.started_speaking_at|metrics.startedSpeakingAt")), millis(first(item, "metrics.stopped_speaking_at|metrics.stoppedSpeakingAt"))
 	cut := e.Cut
 	switch p := row.Get("playback"); {
 	case p.Get("synchronized").Bool() && len(p.Get("words").Array()) == 0 && (e.Said || p.Get("aligned").Bool()):
@@ -45,9 +43,9 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	case p.IsObject():
 		livekitPlayback(p, e)
 		e.Rough = e.HeardMS != nil
-	case cut && over > begun && over-begun <= maxSeconds && begun > 0 && first(item, "metrics.tts_node_ttfb|metrics.ttsNodeTtfb").Exists():
+	case cut && begun > 0 && over > begun && over-begun <= 1000*maxSeconds && first(item, "metrics.tts_node_ttfb|metrics.ttsNodeTtfb").Exists():
 		// How long it was heard; the text may be all that was made.
-		ms := int64((over - begun) * 1000)
+		ms := over - begun
 		e.HeardMS = &ms
 	}
 	if e.Cut = e.Cut || cut; !e.Cut {
@@ -186,11 +184,11 @@ func livekitList(root gjson.Result) []Listed {
 			call.Function.Name, call.Function.Arguments = text(item.Get("name")), text(first(item, "arguments|args"))
 			out = append(out, Listed{Role: "assistant", Calls: []listedCall{call}})
 		case kind == "function_call_output":
-			result := text(item.Get("output"))
-			if text(first(item, "call_id|callId")) == "" {
+			id, result := text(first(item, "call_id|callId")), text(item.Get("output"))
+			if id == "" {
 				continue
 			}
-			out = append(out, Listed{Role: "tool", Content: &result, CallID: text(first(item, "call_id|callId"))})
+			out = append(out, Listed{Role: "tool", Content: &result, CallID: id})
 		}
 	}
 	return out
@@ -221,15 +219,4 @@ type listedCall struct {
 // Request returns a list as the body of a chat request.
 func Request(list []Listed) ([]byte, error) {
 	return json.Marshal(map[string][]Listed{"messages": list})
-}
-
-// seconds reads a time in Unix seconds or ms, in seconds; 0 for none.
-func seconds(v gjson.Result) float64 {
-	if !number(v) {
-		return 0
-	}
-	if f := v.Float(); f < 1e11 {
-		return f
-	}
-	return v.Float() / 1000
 }

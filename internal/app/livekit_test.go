@@ -58,7 +58,8 @@ func closed(items ...map[string]any) map[string]any {
 	return map[string]any{"type": "close", "chat_history": map[string]any{"items": items}}
 }
 
-// record gives the messages of the call: who, what was heard, and how the rest ended.
+// record returns a line for each message of the call: its role, what was heard of it, and its state
+// if that is not final.
 func (w *worker) record() (out []string) {
 	w.s.t.Helper()
 	var found struct {

@@ -226,11 +226,11 @@ func (p *planner) apply(plan Plan, answering bool) error {
 			return err
 		}
 	}
-	for seq, item := range plan.Reported {
+	for seq, item := range plan.PlatformIDs {
 		if err := p.replace(seq, func(m memory.Message) (memory.Message, bool, error) {
-			changed := item != "" && m.Reported() != item
+			changed := item != "" && m.PlatformID() != item
 			if changed {
-				m.Amend(func(r *memory.Rare) { r.Reported = item })
+				m.Amend(func(r *memory.Rare) { r.PlatformID = item })
 			}
 			return m, changed, nil
 		}); err != nil {

@@ -81,8 +81,8 @@ type Plan struct {
 	// Results replace the contents of stored tool messages, which only said that the tool was
 	// running.
 	Results []Extension
-	// Reported gives stored messages, by Seq, the IDs that the platform has for them.
-	Reported map[int64]string
+	// PlatformIDs has new values of Rare.PlatformID for stored messages, by Seq.
+	PlatformIDs map[int64]string
 	// Before has, for messages of Append (by index) that were heard before a stored answer, the Seq
 	// of that answer. They are stored before it if there is a place.
 	Before map[int]int64

@@ -108,9 +108,12 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	}
 	redactor := s.Memory.Redactor(head.Agent)
 	reports = redacted(slices.Clone(reports), redactor, recent)
-	now, rate := s.Memory.NowMS(), agents.SpeakingRate(recent)
-	for i := range reports {
-		reports[i].rate = rate
+	now := s.Memory.NowMS()
+	if slices.ContainsFunc(reports, func(r Report) bool { return r.HeardMS != nil }) {
+		rate := agents.SpeakingRate(recent)
+		for i := range reports {
+			reports[i].rate = rate
+		}
 	}
 	var out []Recorded
 	var revs []int64 // of the answers when they were evaluated

@@ -403,7 +403,8 @@ def attach(
 ) -> Recorder:
     """Reports to Heardlog what a session plays, hears and commits. Call it before `session.start`.
 
-    Reporting never delays or breaks a session.
+    Reporting never breaks a session. Only a request for an answer waits for it: at most 0.3 s for
+    what was reported before, and the first one at most 5 s for the start of the agent.
 
     Args:
         session: The session. Its LLM is usually an `LLM`, or a realtime model, of whose calls
