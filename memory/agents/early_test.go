@@ -152,3 +152,44 @@ func TestBeginLostReplacesNothing(t *testing.T) {
 		t.Error("the agent is still answering")
 	}
 }
+
+// toldStore calls stored when an update is stored, before the caller of Update knows.
+type toldStore struct {
+	memory.Ledger
+	stored func()
+}
+
+func (s toldStore) Update(ctx context.Context, project, id string, decide memory.Decision) error {
+	err := s.Ledger.Update(ctx, project, id, decide)
+	s.stored()
+	return err
+}
+
+// Whoever reads an answer in the ledger finds the agent idle, however long its call takes to end: a
+// think or speak that follows at once is not taken for one that comes while the agent speaks.
+func TestIdleWithTheAnswer(t *testing.T) {
+	t.Parallel()
+	var look func()
+	store := toldStore{storetest.New(), func() {
+		if look != nil {
+			look()
+		}
+	}}
+	s := newService(func(c *agents.Config) { c.Ledger = store })
+	id := join(t, s, nil).ID
+	turn := begin(t, s, id, nil, user("When is my train?"))
+	looked := 0
+	look = func() {
+		if _, msgs, err := s.Recent(t.Context(), "p", id, 10); err != nil || len(msgs) != 2 {
+			t.Fatalf("the ledger holds %v: %v", msgs, err)
+		}
+		if _, busy := s.Busy(t.Context(), "p", id); busy {
+			t.Error("the agent is still answering")
+		}
+		looked++
+	}
+	settle(t, s, turn, agents.Answer{Generated: "At two.", Sent: "At two.", Complete: true})
+	if looked != 1 {
+		t.Errorf("looked %d times", looked)
+	}
+}

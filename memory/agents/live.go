@@ -443,14 +443,15 @@ func (s *Service) Busy(ctx context.Context, project, id string) (memory.Phase, b
 	return r.Phase, len(r.Turns) > 0
 }
 
-// busyHere is Busy for this process.
-func (s *Service) busyHere(k agentKey) (memory.Phase, bool) {
-	flights := s.live.flying(k)
-	phase := memory.Thinking
-	for _, f := range flights {
-		phase = max(phase, memory.Phase(f.phase.Load()))
+// busyHere is Busy for this process. An answer that is in the ledger is no longer being generated,
+// even before its flight has landed: whoever read it there finds the agent idle.
+func (s *Service) busyHere(k agentKey) (phase memory.Phase, busy bool) {
+	for _, f := range s.live.flying(k) {
+		if !f.ended.Load() {
+			phase, busy = max(phase, memory.Phase(f.phase.Load())), true
+		}
 	}
-	return phase, len(flights) > 0
+	return phase, busy
 }
 
 // Answering reports whether this process is generating an answer.
