@@ -50,11 +50,8 @@ type Followed interface {
 // Work is what one process does for an agent at a time.
 type Work string
 
-// The kinds of work that are leased.
-const (
-	WorkTimers  Work = "timers"  // what is due by time
-	WorkSummary Work = "summary" // the summary of what leaves the memory
-)
+// WorkTimers is what is due by time.
+const WorkTimers Work = "timers"
 
 // Seen is when an agent was last asked for, and when something was last said; now for one that is
 // followed or being answered.

@@ -22,15 +22,14 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/access"
-	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/scrub"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/away"
 	"github.com/heardlog/heardlog/memory/caller"
@@ -44,7 +43,6 @@ import (
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/recall"
-	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/memory/retention"
@@ -68,6 +66,7 @@ type App struct {
 	now       func() time.Time // the clock of all deadlines
 	ids       *ids
 	quota     *quota.Keeper
+	jobs      *job.Runner
 	away      *away.Keeper // nil refuses turns while the store is away
 	keptFile  *away.File   // of away
 	service   *agents.Service
@@ -84,10 +83,9 @@ type App struct {
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
-	extractor *aftercall.Worker
+	extractor *job.AfterCall
 	calls     *summary.Calls
-	callsDone *aftercall.Worker // has calls summarized
-	backups   *backup.Schedule  // nil for none
+	callsDone *job.AfterCall // has calls summarized
 	hookQueue chan webhook.KVProvider
 	wanted    *events
 	answers   *turn.Runner
@@ -95,7 +93,6 @@ type App struct {
 	transport *http.Transport // for calls to LLMs
 	sender    *webhook.Sender
 	worker    *webhook.Worker
-	sweeper   *webhook.Sweeper
 	listener  net.Listener
 	server    *http.Server
 	traces    *sdktrace.TracerProvider // nil without traces
@@ -141,6 +138,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	})
 	observed.watchUsage(reg, a.quota)
 	a.countUsage(ctx)
+	a.jobs = job.New(job.Config{Store: a.store, Now: a.now, Log: log, Metrics: reg})
 	a.newSummaries(reg)
 	if err = a.newAway(reg); err != nil {
 		return nil, err
@@ -172,7 +170,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err := a.newKV(ctx, reg); err != nil {
 		return nil, err
 	}
-	if a.backups, err = a.newBackups(reg); err != nil {
+	if err = a.newBackups(reg); err != nil {
 		return nil, err
 	}
 	if a.provider != nil {
@@ -219,6 +217,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	undo = append(undo, func() error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg, g)
 	a.newVectors()
+	a.newUpkeep()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
@@ -264,15 +263,6 @@ func (a *App) countUsage(ctx context.Context) {
 	if _, err := a.quota.Usage(ctx, ""); err != nil {
 		a.log.Warn().Err(err).Msg("count what projects use")
 	}
-}
-
-// sweepMarks deletes what notes erasures of callers of long ago.
-func (a *App) sweepMarks(ctx context.Context) error {
-	projects, err := a.store.Usage(ctx)
-	for _, p := range projects {
-		err = errors.Join(err, a.callers.SweepMarks(ctx, p.Project))
-	}
-	return err
 }
 
 // newAccess creates the check of credentials. It fails if there are none and the server would serve
@@ -389,39 +379,18 @@ func (a *App) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	if a.summaries != nil {
-		// A restart makes an interrupted summary again.
-		run("summaries", func() error { return a.summaries.Run(failed) })
-	}
-	run("extraction of facts", func() error { return a.extractor.Run(failed) })
-	run("summaries of calls", func() error { return a.callsDone.Run(failed) })
+	run("jobs", func() error { return a.jobs.Run(failed) })
 	run("recall", func() error { return a.recall.Run(behind) })
-	run("embeddings", func() error { return a.vectors.Run(behind) })
-	run("expired keys", func() error { return a.kv.Run(behind) })
-	run("imports", func() error { return a.knowledge.Run(failed) })
 	if a.provider != nil {
 		run("provider of keys", func() error { return a.provider.Run(behind) })
 	}
 	run("hooks", func() error { return a.sendHooks(behind) })
-	run("checkpoints", func() error { return a.saves.Run(behind) })
-	run("retention", func() error { return a.retention.Run(behind) })
-	run("records", func() error {
-		onError := func(err error) { a.problem("forget old deletions of records", err) }
-		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)
-	})
-	if m := a.models.Default; m != nil && m.Report.Compaction != nil {
-		run("compaction", func() error { return a.compact(failed, m.Report.Compaction) })
-	}
-	if a.backups != nil {
-		run("backups", func() error { return a.backups.Run(failed) })
-	}
 	if a.away != nil {
 		run("kept turns", func() error { return a.away.Run(behind) })
 	}
 	run("quotas", func() error { return a.quota.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
-	run("old webhooks", func() error { return a.sweeper.Run(behind) })
 	<-failed.Done()
 	a.shutdown(ctx)
 	stopBehind()

@@ -20,10 +20,10 @@ import (
 // go to a bucket: a document that was copied from elsewhere must not send data away.
 const uploadSecret = "AWS_SECRET_ACCESS_KEY"
 
-// newBackups returns the backups of the operator's memory model, nil if it wants none.
-func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
+// newBackups makes the jobs make the backups of the operator's memory model, if it wants any.
+func (a *App) newBackups(reg prometheus.Registerer) error {
 	if a.models.Default == nil || a.cfg.InMemory() {
-		return nil, nil
+		return nil
 	}
 	var want struct {
 		Enabled       bool   `json:"enabled"`
@@ -38,13 +38,13 @@ func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 		err = json.Unmarshal(b, &want)
 	}
 	if err != nil || !want.Enabled || want.Destination == "" {
-		return nil, err
+		return err
 	}
 	if depot.IsURL(want.Destination) && want.Destination[:5] != "s3://" {
-		return nil, fmt.Errorf("HEARDLOG_MEMORY_MODEL: lifecycle.backup.destination: must be a folder or s3://bucket/prefix")
+		return fmt.Errorf("HEARDLOG_MEMORY_MODEL: lifecycle.backup.destination: must be a folder or s3://bucket/prefix")
 	}
 	if depot.IsURL(want.Destination) && !allows(a.cfg, uploadSecret) {
-		return nil, nil // the report of the model says so
+		return nil // the report of the model says so
 	}
 	count := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "heardlog_backups_total", Help: "Backups of the schedule in HEARDLOG_MEMORY_MODEL, by result: ok or error.",
@@ -53,17 +53,19 @@ func (a *App) newBackups(reg prometheus.Registerer) (*backup.Schedule, error) {
 		Place: want.Destination, Getenv: os.Getenv, Every: time.Duration(want.IntervalHours) * time.Hour, Keep: want.Retention,
 		Encrypt: want.Encryption, Key: a.cfg.SecretKey.Reveal(), Now: a.now, Open: a.openReader,
 		Alone: alone(a.store),
-		Done: func(name string, size int64, err error) {
-			if err != nil {
-				count.WithLabelValues("error").Inc()
-				a.problem("the scheduled backup failed; it is tried again within minutes", err)
-				return
-			}
+		Done: func(name string, size int64) {
 			count.WithLabelValues("ok").Inc()
 			a.log.Info().Str("name", name).Int64("bytes", size).Msg("backed up")
 		},
 	}
-	return s, nil
+	a.jobs.Every("backup", 10*time.Minute, func(ctx context.Context) error {
+		err := s.Look(ctx)
+		if err != nil && ctx.Err() == nil {
+			count.WithLabelValues("error").Inc()
+		}
+		return err
+	})
+	return nil
 }
 
 // openReader opens the store for a backup, beside this server.

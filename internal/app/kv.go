@@ -75,7 +75,6 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 	}, []string{"strategy"})
 	a.kv = &kv.Service{
 		Store: a.store, Agents: a.store, MaxMB: a.cfg.WorkingMB, Quota: a.quota, Now: a.now,
-		OnError: a.problem,
 		Evicted: func(strategy string, keys int) { evicted.WithLabelValues(strategy).Add(float64(keys)) },
 	}
 	if a.models.Default != nil {

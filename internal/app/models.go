@@ -29,16 +29,14 @@ func newModels(c config.Config, records record.Store, now func() time.Time) (*mo
 // newSaves creates what saves the memories of agents, and what erases calls at the end of their own
 // retention.
 func (a *App) newSaves() (err error) {
-	a.saves, err = checkpoint.New(checkpoint.Config{
-		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now, OnError: a.problem,
+	a.saves, err = checkpoint.New(a.jobs, checkpoint.Config{
+		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now,
 		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
 	})
 	a.retention = &retention.Keeper{
-		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now, OnError: a.problem,
-		Count: func(erased, failed int) {
-			a.log.Info().Int("erased", erased).Int("failed", failed).Msg("erased calls at the end of their retention")
-		},
+		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now,
 	}
+	a.retention.Handle(a.jobs)
 	return err
 }
 

@@ -26,8 +26,8 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		Name: "heardlog_extractions_total", Help: "Calls that facts were extracted from, by outcome: ok, nothing (was said or may be kept), retried, given_up.",
 	}, []string{"outcome"})
 	reg.MustRegister(outcomes)
-	a.extractor = remember.NewExtractor(remember.Extraction{
-		Store: a.store, Agent: a.service.Agent, Now: a.now, OnError: a.problem,
+	a.extractor = remember.Extractions(a.jobs, remember.Extraction{
+		Agent: a.service.Agent,
 		Prompt: func(ctx context.Context, g *memory.Agent) (remember.Prompt, bool, error) {
 			p, ok, err := a.facts.Prompt(ctx, g.Project, g.Settings.Scope.UserID, g.ID)
 			return remember.Prompt(p), ok, err

@@ -9,8 +9,8 @@ import (
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/turn"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
 )
@@ -21,14 +21,8 @@ func (a *App) newSummaries(reg prometheus.Registerer) {
 	if a.cfg.Summaries == 0 {
 		return
 	}
-	var lease func(ctx context.Context, project, id string, lease time.Duration) (func(), bool, error)
-	if peers := peersOf(a.store); peers != nil {
-		lease = func(ctx context.Context, project, id string, lease time.Duration) (func(), bool, error) {
-			return peers.Lease(ctx, project, id, memory.WorkSummary, lease)
-		}
-	}
-	a.summaries = summary.New(summary.Config{
-		Memory: summaryMemory{a}, Lease: lease, Places: a.cfg.Summaries, Log: a.log, Metrics: reg,
+	a.summaries = summary.New(a.jobs, summary.Config{
+		Memory: summaryMemory{a}, Places: a.cfg.Summaries, Metrics: reg,
 		Ask: func(ctx context.Context, agent memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
 			r, err := a.answers.Ask(ctx, turn.Question{Agent: agent, System: p.System, User: p.User, Model: model, Span: "summarize"})
 			return summary.Answer{Text: r.Text, Finish: r.Finish}, err
@@ -73,13 +67,16 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 			return summary.Answer{Text: r.Text, Finish: r.Finish}, err
 		},
 	}
-	a.callsDone = aftercall.New(aftercall.Config{
-		Store: a.store, Work: "summary", Agent: a.service.Agent, Do: a.calls.Summarize, Now: a.now,
-		Wanted:     func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
-		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
-		OnError:    a.problem,
-		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
-	})
+	a.callsDone = a.jobs.HandleAfterCall(
+		job.Kind{
+			Name: "summary", Timeout: 90 * time.Second, Tries: 8,
+			RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
+			Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
+		},
+		a.service.Agent,
+		func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
+		a.calls.Summarize,
+	)
 }
 
 // joined notes what is to happen to a new agent's call after its end.

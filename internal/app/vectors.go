@@ -12,11 +12,10 @@ import (
 func (a *App) newVectors() {
 	c := vector.Config{
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, MaxMB: a.cfg.VectorsMB, Now: a.now, NewID: uuid.NewString,
-		OnError: a.problem,
 	}
 	if e := a.cfg.Embeddings; e.URL != "" {
 		c.Embedder = &embedding.Client{URL: e.URL, Key: e.Key.Reveal(), Model: e.Model, Dimensions: e.Dimensions, Transport: a.transport}
 		c.Endpoint, c.ModelName = e.URL, e.Model
 	}
-	a.vectors = vector.New(c)
+	a.vectors = vector.New(a.jobs, c)
 }

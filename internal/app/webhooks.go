@@ -75,7 +75,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	return webhook.PutEndpoint(ctx, a.store, e)
 }
 
-// newWebhooks creates the sender, the worker that delivers, and the sweeper of old deliveries.
+// newWebhooks creates the sender and the worker that delivers.
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) error {
 	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin, Now: a.now}
 	if proxy := a.cfg.WebhookProxy.Reveal(); proxy != "" {
@@ -94,6 +94,5 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
 		Queue: a.store, Sender: a.sender, Now: a.now, Policy: webhook.Policy{ParkAfter: a.cfg.WebhookParkAfter, DisableAfter: a.cfg.WebhookDisableAfter}, Registerer: reg, Log: a.log,
 	})
-	a.sweeper = &webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention, OnError: func(err error) { a.problem("forget old webhooks", err) }}
 	return err
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-// lookEvery is how often a Schedule looks whether a backup is due, and so when a failed one is
-// tried again.
-const lookEvery = 10 * time.Minute
-
 // Source is an open store.
 type Source interface {
 	export.Source
@@ -24,7 +20,7 @@ type Source interface {
 }
 
 // Schedule makes backups at intervals. The names of those that exist say when the next is due, so
-// it survives restarts, and a failed one is due again at once.
+// it survives restarts, and a failed one is due again at once. Look must be called regularly.
 type Schedule struct {
 	Place  string // as depot.Open takes it
 	Getenv func(string) string
@@ -37,31 +33,13 @@ type Schedule struct {
 	// Alone runs f unless another server is running it.
 	Alone func(ctx context.Context, f func() error) error
 	Now   func() time.Time
-	// Done is called after each backup that was made or has failed.
-	Done func(name string, size int64, err error)
+	// Done is called after each backup that was made.
+	Done func(name string, size int64)
 }
 
-// Run makes the backups that are due, at once and then periodically, until ctx is done, and returns
-// nil. It gives up what has begun then: an unfinished backup has no name.
-func (s *Schedule) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		s.Look(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// Look makes a backup if one is due.
-func (s *Schedule) Look(ctx context.Context) {
-	err := s.Alone(ctx, func() error { return s.look(ctx) })
-	if err != nil && ctx.Err() == nil {
-		s.Done("", 0, err)
-	}
+// Look makes a backup if one is due. It gives up when ctx ends: an unfinished backup has no name.
+func (s *Schedule) Look(ctx context.Context) error {
+	return s.Alone(ctx, func() error { return s.look(ctx) })
 }
 
 func (s *Schedule) look(ctx context.Context) error {
@@ -91,7 +69,7 @@ func (s *Schedule) look(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("the backup %s was made, but older ones could not be removed: %w", made, err)
 	}
-	s.Done(made, size, nil)
+	s.Done(made, size)
 	return err
 }
 

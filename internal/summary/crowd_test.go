@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/storetest"
 )
 
@@ -114,13 +114,14 @@ func TestWorkerCrowd(t *testing.T) {
 	for _, places := range []int{1, 2, 8} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &crowd{agents: 300, looked: map[string]bool{}, gate: make(chan struct{})}
-			c.worker = summary.New(summary.Config{Memory: c, Places: places, Log: zerolog.Nop()})
+			jobs := job.New(job.Config{Store: inmem.New(), Now: time.Now})
+			c.worker = summary.New(jobs, summary.Config{Memory: c, Places: places})
 			for i := range c.agents {
 				c.worker.Changed("p", fmt.Sprint(i))
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			go func() { done <- c.worker.Run(ctx) }()
+			go func() { done <- jobs.Run(ctx) }()
 			c.through()
 			for i := 0; i < c.agents; i += 3 {
 				if !c.looked[fmt.Sprint(i)] {

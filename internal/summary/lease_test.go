@@ -2,17 +2,34 @@ package summary_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/record"
 )
+
+// mortal is a store that can be cut off, as by the death of its process.
+type mortal struct {
+	record.Store
+	dead   atomic.Bool
+	buried chan struct{}
+}
+
+// ChangeRecords implements record.Store.
+func (m *mortal) ChangeRecords(ctx context.Context, s record.Space, list []record.Change, l record.Limit, ev []memory.Event, now int64) (record.State, error) {
+	if m.dead.Load() {
+		return record.State{}, errors.New("killed")
+	}
+	return m.Store.ChangeRecords(ctx, s, list, l, ev, now)
+}
 
 // TestLease: of two processes that find the same summary due one asks for it, and the other takes
 // the agent up again when the first has died.
@@ -26,35 +43,25 @@ func TestLease(t *testing.T) {
 		w.stop() // the memory alone
 		id := w.join("p", window)
 		w.say("p", id, 0, 10)
-		var mu sync.Mutex
-		until, holder := time.Time{}, 0
-		worker := func(n int, ask func(ctx context.Context) (summary.Answer, error)) *summary.Worker {
-			return summary.New(summary.Config{
-				Memory: w, Log: zerolog.Nop(),
-				Lease: func(_ context.Context, _, _ string, lease time.Duration) (func(), bool, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					if time.Now().Before(until) {
-						return nil, false, nil
-					}
-					until, holder = time.Now().Add(lease), n
-					return func() {
-						mu.Lock()
-						defer mu.Unlock()
-						if holder == n {
-							until = time.Time{}
-						}
-					}, true, nil
-				},
+		store := inmem.New()
+		worker := func(store record.Store, ask func(ctx context.Context) (summary.Answer, error)) (*summary.Worker, *job.Runner) {
+			jobs := job.New(job.Config{Store: store, Now: time.Now})
+			return summary.New(jobs, summary.Config{
+				Memory: w,
 				Ask: func(ctx context.Context, _ memory.Agent, _ string, _ summary.Prompt) (summary.Answer, error) {
 					return ask(ctx)
 				},
-			})
+			}), jobs
 		}
 		var asked atomic.Int64
-		hung := make(chan struct{})
-		first := worker(1, func(context.Context) (summary.Answer, error) { <-hung; return summary.Answer{}, context.Canceled })
-		second := worker(2, func(context.Context) (summary.Answer, error) {
+		dying := &mortal{Store: store}
+		first, firstJobs := worker(dying, func(context.Context) (summary.Answer, error) {
+			dying.dead.Store(true)
+			<-dying.buried
+			return summary.Answer{}, context.Canceled
+		})
+		dying.buried = make(chan struct{})
+		second, secondJobs := worker(store, func(context.Context) (summary.Answer, error) {
 			asked.Add(1)
 			return summary.Answer{Text: "facts", Finish: "stop"}, nil
 		})
@@ -62,21 +69,21 @@ func TestLease(t *testing.T) {
 		var group sync.WaitGroup
 		defer group.Wait()
 		defer cancel()
-		defer close(hung)
-		for _, s := range []*summary.Worker{first, second} {
-			s.Changed("p", id)
-			group.Go(func() { _ = s.Run(ctx) })
-			synctest.Wait()
-		}
+		defer close(dying.buried)
+		first.Changed("p", id)
+		group.Go(func() { _ = firstJobs.Run(ctx) })
+		synctest.Wait()
+		second.Changed("p", id)
+		group.Go(func() { _ = secondJobs.Run(ctx) })
 		time.Sleep(50 * time.Second)
 		synctest.Wait()
 		if text, _ := w.holds("p", id); asked.Load() != 0 || text != "" {
-			t.Errorf("%d calls of the second while the first has the lease, summary %q", asked.Load(), text)
+			t.Errorf("%d calls of the second while the first has the job, summary %q", asked.Load(), text)
 		}
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if text, _ := w.holds("p", id); asked.Load() != 1 || text != "facts" {
-			t.Errorf("%d calls of the second after the lease of the first has ended, summary %q", asked.Load(), text)
+			t.Errorf("%d calls of the second after the claim of the first has ended, summary %q", asked.Load(), text)
 		}
 	})
 }

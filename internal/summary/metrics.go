@@ -23,11 +23,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) *metrics {
 	if reg != nil {
 		reg.MustRegister(m.summaries, m.calls, m.seconds, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "heardlog_summaries_running", Help: "Summaries that are being made.",
-		}, func() float64 {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return float64(w.running)
-		}))
+		}, func() float64 { return float64(w.running.Load()) }))
 	}
 	return m
 }

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/storetest"
 	windows "github.com/heardlog/heardlog/memory/window"
 )
@@ -28,6 +29,7 @@ type world struct {
 	t      *testing.T
 	store  memory.Ledger
 	worker *summary.Worker
+	jobs   *job.Runner
 	reg    *prometheus.Registry
 	stop   func()
 
@@ -53,8 +55,9 @@ func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 		store = storetest.New()
 	}
 	w := &world{t: t, store: store, reg: prometheus.NewRegistry()}
-	w.worker = summary.New(summary.Config{
-		Memory: w, Places: places, Log: zerolog.Nop(), Metrics: w.reg,
+	w.jobs = job.New(job.Config{Store: inmem.New(), Now: time.Now})
+	w.worker = summary.New(w.jobs, summary.Config{
+		Memory: w, Places: places, Metrics: w.reg,
 		Ask: func(ctx context.Context, a memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
 			w.mu.Lock()
 			q := question{a.ID, model, p, time.Now()}
@@ -69,7 +72,7 @@ func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
-	go func() { done <- w.worker.Run(ctx) }()
+	go func() { done <- w.jobs.Run(ctx) }()
 	go func() { done <- w.Run(ctx) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
 	memctx "github.com/heardlog/heardlog/memory/context"
@@ -52,27 +53,28 @@ type Config struct {
 	Records record.Store
 	Memory  *memctx.Service
 	// First is called before the first checkpoint of an agent is stored, and fails it.
-	First   func(ctx context.Context, a *memory.Agent) error
-	Now     func() time.Time
-	OnError func(what string, err error)
+	First func(ctx context.Context, a *memory.Agent) error
+	Now   func() time.Time
 }
 
 // Service makes and restores checkpoints. Its methods are safe for concurrent use.
 type Service struct {
-	cfg Config
-	enc *zstd.Encoder
-	dec *zstd.Decoder
-	due due
+	cfg   Config
+	enc   *zstd.Encoder
+	dec   *zstd.Decoder
+	queue *job.Queue
 }
 
-// New returns a Service.
-func New(c Config) (*Service, error) {
+// New returns a Service whose jobs save what has changed.
+func New(jobs *job.Runner, c Config) (*Service, error) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
 		return nil, err
 	}
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxPlain))
-	return &Service{cfg: c, enc: enc, dec: dec, due: due{at: map[agentKey]time.Time{}}}, err
+	s := &Service{cfg: c, enc: enc, dec: dec}
+	s.queue = jobs.Handle(s.kind())
+	return s, err
 }
 
 // A checkpoint is two records, which are stored and deleted together: its description under

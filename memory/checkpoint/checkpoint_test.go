@@ -14,7 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rs/zerolog"
+
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/checkpoint"
@@ -28,6 +31,7 @@ type world struct {
 	t      *testing.T
 	store  *storetest.InMemory
 	memory *memctx.Service
+	jobs   *job.Runner
 	*checkpoint.Service
 }
 
@@ -42,8 +46,9 @@ func newWorld(t *testing.T, store *storetest.InMemory) *world {
 	})
 	w.memory = memctx.New(service)
 	var err error
-	w.Service, err = checkpoint.New(checkpoint.Config{
-		Records: store, Memory: w.memory, Now: time.Now, OnError: func(what string, err error) { t.Errorf("%s: %v", what, err) },
+	w.jobs = job.New(job.Config{Store: store, Now: time.Now, Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)})
+	w.Service, err = checkpoint.New(w.jobs, checkpoint.Config{
+		Records: store, Memory: w.memory, Now: time.Now,
 		First: func(context.Context, *memory.Agent) error { return nil },
 	})
 	if err != nil {
@@ -228,7 +233,7 @@ func TestRun(t *testing.T) {
 		run := func() func() {
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 2)
-			go func() { done <- w.Run(ctx) }()
+			go func() { done <- w.jobs.Run(ctx) }()
 			go func() { done <- w.memory.Run(ctx) }() // finds the agents at its start
 			return func() {
 				stop()

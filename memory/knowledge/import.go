@@ -14,6 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 )
 
@@ -29,12 +30,9 @@ const (
 	keepImports  = 100 // of a base that have ended
 	maxFaults    = 20  // that an import lists
 	contentPiece = 1 << 20
-	batch        = 100              // entries stored at once
-	slice        = 2 * time.Second  // of one import, before the next gets its turn
-	lease        = time.Minute      // how long a job is one server's alone
-	pauseAfter   = 10 * time.Second // after a failure; doubles with each, up to longestPause
-	longestPause = time.Hour
-	lookEvery    = 30 * time.Second // for jobs of other servers
+	batch        = 100             // entries stored at once
+	slice        = 2 * time.Second // of one import, before the next gets its turn
+	startFor     = time.Minute     // how long it may take to store a document that is to be imported
 )
 
 // Import is a document that becomes entries.
@@ -71,30 +69,18 @@ func contentSpace(project, base, id string) record.Space {
 	return record.Space{Project: project, Name: importSpace(project, base).Name + id + "/"}
 }
 
-// jobSpace has the imports of all projects that run, so that a server finds all of them. No project
-// has this name.
-var jobSpace = record.Space{Project: "~", Name: "knowledge/job"}
+// jobKey names the job of an import. Its kind is kind.
+func jobKey(project, base, id string) job.Key { return job.Key{Project: project, ID: base + "/" + id} }
 
-// job is an import that runs.
-type job struct {
-	Project string `json:"project"`
-	Base    string `json:"base"`
-	Import  string `json:"import"`
-	DueMS   int64  `json:"due_ms"`          // not before, since a server works on it or it failed
-	Tries   int    `json:"tries,omitempty"` // that failed, since one went well
-
-	rev int64 // of its record
-}
-
-func (j *job) id() string { return j.Project + "/" + j.Base + "/" + j.Import }
-
-func (s *Service) putJob(ctx context.Context, j *job) error {
-	rev, err := s.put(ctx, jobSpace, j.id(), j.rev, j)
-	if err == nil {
-		j.rev = rev
+func (s *Service) kind() job.Kind {
+	return job.Kind{
+		Name: "knowledge", Stored: true, Do: s.runJob, Places: 2, Longest: time.Hour, Frequent: true,
+		Final: func(err error) bool { return errors.Is(err, errNoImport) },
 	}
-	return err
 }
+
+// errNoImport fails a job whose name cannot be read.
+var errNoImport = errors.New("it does not name an import")
 
 func (s *Service) put(ctx context.Context, space record.Space, id string, rev int64, v any) (int64, error) {
 	body, err := json.Marshal(v)
@@ -144,8 +130,7 @@ func (s *Service) StartImport(ctx context.Context, project, name, key string, d 
 	now := s.nowMS()
 	m := Import{ID: id, Document: d.Name, Format: d.Format, State: Running, Total: len(drafts), Hash: hash, CreatedMS: now, UpdatedMS: now}
 	// The job comes first, so that what follows is removed if this server is killed here.
-	j := job{Project: project, Base: name, Import: m.ID, DueMS: now + lease.Milliseconds(), rev: record.Absent}
-	if err := s.putJob(ctx, &j); err != nil {
+	if err := s.queue.Put(ctx, jobKey(project, name, m.ID), startFor); err != nil {
 		return Import{}, twice(err)
 	}
 	for i := 0; i*contentPiece < len(content); i++ {
@@ -158,14 +143,7 @@ func (s *Service) StartImport(ctx context.Context, project, name, key string, d 
 	if _, err := s.put(ctx, importSpace(project, name), m.ID, record.Absent, m); err != nil {
 		return Import{}, twice(err)
 	}
-	j.DueMS = 0
-	if err := s.putJob(ctx, &j); err != nil { // it is due after the lease, then
-		s.cfg.OnError("start an import", err)
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.queue.Now(jobKey(project, name, m.ID))
 	return m, nil
 }
 
@@ -253,127 +231,40 @@ func readImport(r *record.Record) (m Import, err error) {
 	return m, nil
 }
 
-// Run imports documents until ctx is done, and returns nil. Imports take turns.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		more, err := s.runDue(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.cfg.OnError("import documents", err)
-		}
-		if more {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		case <-s.wake:
-		}
+// runJob imports a part of a document. Imports take turns.
+func (s *Service) runJob(ctx context.Context, j job.Key) (job.Result, error) {
+	w := &work{s: s, project: j.Project}
+	var ok bool
+	if w.base, w.m.ID, ok = strings.Cut(j.ID, "/"); !ok {
+		return job.Result{}, errNoImport
 	}
-	return nil
-}
-
-// runDue runs each import that is due for a while. It reports whether one of them has more to do.
-// An import that fails is reported and keeps no other from running.
-func (s *Service) runDue(ctx context.Context) (more bool, err error) {
-	for after := ""; ; {
-		list, _, err := s.cfg.Store.Records(ctx, jobSpace, record.Query{AfterID: after, Limit: page, Broken: true})
-		if err != nil {
-			return more, err
-		}
-		for i := range list {
-			after = list[i].ID
-			left, err := s.runRecord(ctx, &list[i])
-			if err != nil && ctx.Err() == nil {
-				s.cfg.OnError("import a document, job "+list[i].ID, err)
-			}
-			more = more || left
-		}
-		if len(list) < page {
-			return more, nil
-		}
-	}
-}
-
-// readJob returns the job of a record. One whose body is damaged is due at once: its ID says what
-// it is for.
-func readJob(r *record.Record) (j job, err error) {
-	if json.Unmarshal(r.Body, &j) != nil || j.id() != r.ID {
-		parts := strings.Split(r.ID, "/")
-		if len(parts) != 3 {
-			return j, fmt.Errorf("the record %q is no job of an import", r.ID)
-		}
-		j = job{Project: parts[0], Base: parts[1], Import: parts[2]}
-	}
-	j.rev = r.Rev
-	return j, nil
-}
-
-// runRecord runs the import of a job for a while, if it is due. It reports whether there is more to
-// do at once.
-func (s *Service) runRecord(ctx context.Context, r *record.Record) (more bool, err error) {
-	j, err := readJob(r)
-	if err != nil || j.DueMS > s.nowMS() || ctx.Err() != nil {
-		return false, err
-	}
-	j.DueMS = s.nowMS() + lease.Milliseconds()
-	if err := s.putJob(ctx, &j); err != nil {
-		return false, unlessStale(err) // another server has it
-	}
-	ended, err := s.runJob(ctx, &j)
-	end := context.WithoutCancel(ctx)
-	if ended {
-		_, lost := s.cfg.Store.ChangeRecords(end, jobSpace, []record.Change{{ID: j.id(), If: record.Any}}, record.Limit{}, nil, s.nowMS())
-		return false, errors.Join(err, lost)
-	}
-	if err != nil && ctx.Err() == nil {
-		j.DueMS = s.nowMS() + min(pauseAfter<<min(j.Tries, 16), longestPause).Milliseconds()
-		j.Tries++
-	} else {
-		j.DueMS, j.Tries, more = 0, 0, true
-	}
-	return more, errors.Join(err, unlessStale(s.putJob(end, &j)))
-}
-
-// unlessStale returns an error other than record.ErrStale.
-func unlessStale(err error) error {
-	if errors.Is(err, record.ErrStale) {
-		return nil
-	}
-	return err
-}
-
-// runJob imports a part of a document. It reports whether the import has ended.
-func (s *Service) runJob(ctx context.Context, j *job) (ended bool, err error) {
-	content := contentSpace(j.Project, j.Base, j.Import)
-	erase := func(err error) (bool, error) {
+	content := contentSpace(w.project, w.base, w.m.ID)
+	erase := func(err error) (job.Result, error) {
 		if err == nil {
-			_, err = s.cfg.Store.EraseRecords(ctx, j.Project, "", content.Name)
+			_, err = s.cfg.Store.EraseRecords(ctx, w.project, "", content.Name)
 		}
-		return err == nil, err
+		return job.Done(job.OK), err
 	}
-	r, err := s.cfg.Store.Record(ctx, importSpace(j.Project, j.Base), j.Import)
+	r, err := s.cfg.Store.Record(ctx, importSpace(w.project, w.base), w.m.ID)
 	if fault.Is(err, fault.NotFound) { // it was deleted, or was never answered
 		return erase(nil)
 	}
 	if err != nil {
-		return false, err
+		return job.Result{}, err
 	}
-	m, err := readImport(&r)
-	if err != nil || m.State != Running {
+	if w.m, err = readImport(&r); err != nil || w.m.State != Running {
 		return erase(err)
 	}
-	w := &work{s: s, j: j, m: m, rev: r.Rev}
+	w.rev = r.Rev
 	switch err = w.run(ctx, content); {
 	case errors.Is(err, record.ErrStale): // it was deleted, or another server has it
-		return false, nil
+		return job.Again(time.Second), nil
 	case fault.Is(err, fault.Quota), fault.Is(err, fault.Invalid), fault.Is(err, fault.NotFound):
 		w.m.State, w.m.Detail = Failed, text.Clip(err.Error(), 500)
 		err = w.save(ctx)
 	}
 	if err != nil || w.m.State == Running {
-		return false, err
+		return job.Again(0), err
 	}
 	return erase(nil)
 }

@@ -1,16 +1,22 @@
 package knowledge_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/job"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,16 +35,31 @@ type bases struct {
 	t *testing.T
 	*knowledge.Service
 	store record.Store
+	jobs  *job.Runner
+}
+
+// with returns a service on a store, with what tests do not set.
+func with(t *testing.T, store record.Store, c knowledge.Config, log io.Writer) bases {
+	c.Store, c.Redact = store, func(string) *redact.Redactor { return nil }
+	if c.MaxMB == 0 {
+		c.MaxMB = 64
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.NewID == nil {
+		c.NewID = func() string { return "" }
+	}
+	jobs := job.New(job.Config{Store: store, Now: c.Now, Log: zerolog.New(log)})
+	return bases{t, knowledge.New(jobs, c), store, jobs}
 }
 
 func newService(t *testing.T, store record.Store) bases {
 	var mu sync.Mutex
 	n := 0
-	return bases{t, knowledge.New(knowledge.Config{
-		Store: store, MaxMB: 64, Now: time.Now, Redact: func(string) *redact.Redactor { return nil },
-		NewID:   func() string { mu.Lock(); defer mu.Unlock(); n++; return fmt.Sprintf("%06d", n) },
-		OnError: func(what string, err error) { t.Logf("%s: %v", what, err) },
-	}), store}
+	return with(t, store, knowledge.Config{
+		NewID: func() string { mu.Lock(); defer mu.Unlock(); n++; return fmt.Sprintf("%06d", n) },
+	}, t.Output())
 }
 
 func open(t *testing.T) bases {
@@ -325,7 +346,7 @@ func (b bases) wait(id string) knowledge.Import {
 func (b bases) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = b.Run(ctx) }()
+	go func() { defer close(done); _ = b.jobs.Run(ctx) }()
 	stop = func() { cancel(); <-done }
 	b.t.Cleanup(stop)
 	return stop
@@ -502,11 +523,8 @@ func TestImportKilled(t *testing.T) {
 				}
 			}
 			stop()
-			later := knowledge.New(knowledge.Config{
-				Store: whole, MaxMB: 64, Now: func() time.Time { return time.Now().Add(time.Hour) }, NewID: func() string { return "" },
-				Redact: func(string) *redact.Redactor { return nil }, OnError: func(what string, err error) { t.Errorf("%s: %v", what, err) },
-			})
-			bases{t, later, whole}.run()
+			later := knowledge.Config{Now: func() time.Time { return time.Now().Add(time.Hour) }}
+			with(t, whole, later, t.Output()).run()
 			if m := b.wait(m.ID); m.State != knowledge.Done || m.Done != 350 || m.Failed != 0 {
 				t.Errorf("%+v", m)
 			}
@@ -546,27 +564,16 @@ func TestImportGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(jobs, project+"/"+base+"/"+m.ID, "{{{")
-		reports := 0
-		running := knowledge.New(knowledge.Config{
-			Store: store, MaxMB: 64, Now: time.Now, NewID: func() string { return "" }, Redact: func(string) *redact.Redactor { return nil },
-			OnError: func(what string, _ error) {
-				if strings.HasSuffix(what, "a/b/c") {
-					reports++
-				}
-			},
-		})
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = running.Run(ctx) }()
+		var log bytes.Buffer
+		stop := with(t, store, knowledge.Config{}, &log).run()
 		synctest.Wait()
 		if m, err := b.Import(t.Context(), project, base, m.ID); err != nil || m.State != knowledge.Done {
 			t.Errorf("%+v, %v", m, err)
 		}
 		time.Sleep(24 * time.Hour)
 		stop()
-		<-done
-		if reports < 24 || reports > 40 {
-			t.Errorf("the broken import was tried %d times in a day", reports)
+		if n := strings.Count(log.String(), `"project":"a"`); n < 24 || n > 50 {
+			t.Errorf("the broken import was tried %d times in a day", n)
 		}
 	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/memory/storetest"
 )
@@ -74,10 +73,7 @@ func TestLargeBase(t *testing.T) {
 			large := newService(t, store)
 			large.settings(func(*knowledge.Base) {})
 			large.fill()
-			inMemory := bases{t, knowledge.New(knowledge.Config{
-				Store: store, MaxMB: 512, Sealed: true, Now: time.Now, NewID: func() string { return "" },
-				Redact: func(string) *redact.Redactor { return nil }, OnError: func(what string, err error) { t.Errorf("%s: %v", what, err) },
-			}), store}
+			inMemory := with(t, store, knowledge.Config{MaxMB: 512, Sealed: true}, t.Output())
 			for _, tt := range []struct {
 				query knowledge.Query
 				want  []string // the first of what is found
@@ -127,10 +123,7 @@ func TestLargeBase(t *testing.T) {
 func TestLittleMemory(t *testing.T) {
 	t.Parallel()
 	store := stores["memory"](t)
-	b := bases{t, knowledge.New(knowledge.Config{
-		Store: store, MaxMB: 1, Now: time.Now, NewID: func() string { return "" },
-		Redact: func(string) *redact.Redactor { return nil }, OnError: func(what string, err error) { t.Errorf("%s: %v", what, err) },
-	}), store}
+	b := with(t, store, knowledge.Config{MaxMB: 1}, t.Output())
 	b.settings(func(*knowledge.Base) {})
 	for i := range 20 {
 		b.put(fmt.Sprint(i), strings.Repeat("x", 50_000)+fmt.Sprint(" parrot ", i))
@@ -157,10 +150,7 @@ func TestLargeSealed(t *testing.T) {
 	if err != nil || len(found.Records) != 0 || found.Count != 91 {
 		t.Errorf("%d records of %d, %v", len(found.Records), found.Count, err)
 	}
-	small := knowledge.New(knowledge.Config{
-		Store: s, MaxMB: 8, Sealed: true, Now: time.Now, NewID: func() string { return "" },
-		Redact: func(string) *redact.Redactor { return nil }, OnError: func(what string, err error) { t.Errorf("%s: %v", what, err) },
-	})
+	small := with(t, s, knowledge.Config{MaxMB: 8, Sealed: true}, t.Output())
 	_, _, err = small.Search(t.Context(), project, base, knowledge.Query{Text: "refund", K: 1})
 	if !fault.Is(err, fault.Quota) || !strings.Contains(err.Error(), "HEARDLOG_SECRET_KEY") {
 		t.Errorf("%v", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
 )
@@ -25,24 +26,24 @@ type Config struct {
 	NewID  func() string // of imports; the IDs sort by time
 	// Redact returns what replaces personal data in a project's entries, or nil.
 	Redact func(project string) *redact.Redactor
-	// OnError is called when an import could not go on. It is tried again.
-	OnError func(what string, err error)
 }
 
-// Service keeps knowledge bases. Its methods are safe for concurrent use. Imports run only while
-// Run runs.
+// Service keeps knowledge bases. Its methods are safe for concurrent use. Imports are
+// jobs.
 type Service struct {
 	cfg     Config
 	indexes *cache.Cache[baseKey, *resident]
 	loads   chan struct{} // has a value for each index that is being read from its beginning
-	wake    chan struct{} // has a value when there may be an import to run
+	queue   *job.Queue    // of imports
 }
 
 type baseKey struct{ project, base string }
 
-// New returns a Service.
-func New(cfg Config) *Service {
-	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), indexes: cache.New[baseKey](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+// New returns a Service whose imports the jobs make.
+func New(jobs *job.Runner, cfg Config) *Service {
+	s := &Service{cfg: cfg, loads: make(chan struct{}, loaders), indexes: cache.New[baseKey](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+	s.queue = jobs.Handle(s.kind())
+	return s
 }
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }

@@ -14,16 +14,16 @@ import (
 
 // work is an import in work.
 type work struct {
-	s   *Service
-	j   *job
-	m   Import
-	rev int64 // of the import's record
+	s             *Service
+	project, base string
+	m             Import
+	rev           int64 // of the import's record
 }
 
 // save stores how far the import is.
 func (w *work) save(ctx context.Context) (err error) {
 	w.m.UpdatedMS = w.s.nowMS()
-	w.rev, err = w.s.put(ctx, importSpace(w.j.Project, w.j.Base), w.m.ID, w.rev, w.m)
+	w.rev, err = w.s.put(ctx, importSpace(w.project, w.base), w.m.ID, w.rev, w.m)
 	return err
 }
 
@@ -45,7 +45,7 @@ func (w *work) run(ctx context.Context, content record.Space) error {
 		if ctx.Err() != nil || w.s.cfg.Now().Sub(began) > slice {
 			return nil
 		}
-		b, err := w.s.load(ctx, w.j.Project, w.j.Base)
+		b, err := w.s.load(ctx, w.project, w.base)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (w *work) removeOthers(ctx context.Context, drafts []draft) error {
 	for i := range drafts {
 		keep[drafts[i].ID] = true
 	}
-	b := DefaultBase(w.j.Project, w.j.Base)
+	b := DefaultBase(w.project, w.base)
 	for after := ""; ; {
 		list, _, err := w.s.cfg.Store.Records(ctx, b.space(), record.Query{AfterID: after, Limit: page})
 		if err != nil {

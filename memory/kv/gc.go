@@ -3,6 +3,8 @@ package kv
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -303,23 +305,24 @@ func (s *Service) Evict(ctx context.Context, project, name string, gc memory.GC,
 }
 
 // collect stores what was noted, and checks the spaces that are due.
-func (s *Service) collect(ctx context.Context) {
+func (s *Service) collect(ctx context.Context) (err error) {
 	store, ok := s.Store.(Evicter)
 	if !ok {
-		return
+		return nil
 	}
 	for space, reads := range s.used.takeAll() {
-		if err := touch(ctx, store, space, reads); err != nil && !fault.Is(err, fault.NotFound) && ctx.Err() == nil {
-			s.OnError("note reads of keys", err)
+		if e := touch(ctx, store, space, reads); e != nil && !fault.Is(e, fault.NotFound) {
+			err = errors.Join(err, fmt.Errorf("note reads of keys: %w", e))
 		}
 	}
 	for space, due := range s.used.due(s.nowMS()) {
-		p, err := s.open(ctx, space.Project, due.name)
-		if err != nil || p.gc.Strategy == "" { // the agent is gone
+		p, e := s.open(ctx, space.Project, due.name)
+		if e != nil || p.gc.Strategy == "" { // the agent is gone
 			continue
 		}
-		if _, err := s.evict(ctx, &p, eviction{GC: p.gc}, due.reads); err != nil && ctx.Err() == nil {
-			s.OnError("evict keys", err)
+		if _, e = s.evict(ctx, &p, eviction{GC: p.gc}, due.reads); e != nil {
+			err = errors.Join(err, fmt.Errorf("evict keys: %w", e))
 		}
 	}
+	return err
 }

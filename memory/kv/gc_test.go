@@ -25,7 +25,7 @@ type shelf struct {
 
 func newShelf(t *testing.T, gc memory.GC) shelf {
 	store := storetest.New()
-	return shelf{&kv.Service{Store: store, Agents: store, Now: time.Now, MaxMB: 1, GC: gc, OnError: func(what string, err error) { t.Error(what, err) }}, t}
+	return shelf{&kv.Service{Store: store, Agents: store, Now: time.Now, MaxMB: 1, GC: gc}, t}
 }
 
 // set sets a key to a value of so many percent of the namespace, and lets a second pass.
@@ -177,7 +177,7 @@ func TestEvictionRuns(t *testing.T) {
 		s := newShelf(t, memory.GC{Strategy: kv.LRU, EverySeconds: 600, MaxPercent: 80, TargetPercent: 60})
 		ctx, stop := context.WithCancelCause(t.Context())
 		ran := make(chan error, 1)
-		go func() { ran <- s.Run(ctx) }()
+		go func() { ran <- sweep(ctx, s.Service) }()
 		for i := range 9 {
 			s.must(s.set(fmt.Sprint(i), 10))
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,9 +38,6 @@ const (
 // that follows.
 const AgentPrefix = "agent:"
 
-// sweepEvery is how often expired entries are erased.
-const sweepEvery = time.Minute
-
 // Service holds the rules of namespaces over a store. The working memory of an agent is the
 // namespace AgentPrefix + ID: it takes nothing once the agent has ended, and is gone with the
 // agent.
@@ -65,8 +63,6 @@ type Service struct {
 	// Evicted is called after keys were evicted; nil ignores it.
 	Evicted func(strategy string, keys int)
 	Now     func() time.Time
-	// OnError reports what Run could not do.
-	OnError func(what string, err error)
 
 	used used
 }
@@ -341,20 +337,11 @@ func EraseProject(ctx context.Context, store Store, project string) (int, error)
 
 func (s *Service) nowMS() int64 { return s.Now().UnixMilli() }
 
-// Run erases expired entries and evicts what is due, at once and then every minute, until ctx is
-// done. It returns nil.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		if _, err := s.Store.SweepKeys(ctx, s.nowMS()); err != nil && ctx.Err() == nil {
-			s.OnError("erase expired keys", err)
-		}
-		s.collect(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+// Sweep erases expired entries and evicts what is due. It goes on after what fails.
+func (s *Service) Sweep(ctx context.Context) error {
+	_, err := s.Store.SweepKeys(ctx, s.nowMS())
+	if err != nil {
+		err = fmt.Errorf("erase expired keys: %w", err)
 	}
+	return errors.Join(err, s.collect(ctx))
 }

@@ -2,9 +2,12 @@ package kv_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/heardlog/heardlog/job"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -20,7 +23,7 @@ func TestWorkingMemoryExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.New()
-		w := &kv.Service{Store: store, Agents: store, Now: time.Now, OnError: func(what string, err error) { t.Error(what, err) }}
+		w := &kv.Service{Store: store, Agents: store, Now: time.Now}
 		a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
 		a.Settings.Memory.Working.TTL = 90
 		if _, _, err := store.Create(t.Context(), a, 0, memory.Change{}); err != nil {
@@ -56,7 +59,7 @@ func TestWorkingMemoryExpires(t *testing.T) {
 		put("swept", 60)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
-		go func() { ran <- w.Run(ctx) }()
+		go func() { ran <- sweep(ctx, w) }()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		// Asked for as of a time at which it was there: nothing is left to be found.
@@ -69,4 +72,22 @@ func TestWorkingMemoryExpires(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// sweep sweeps every minute until ctx is done, as the server does.
+func sweep(ctx context.Context, s *kv.Service) error {
+	r := job.New(job.Config{Now: time.Now})
+	var failed atomic.Pointer[error]
+	r.Every("expired_keys", time.Minute, func(ctx context.Context) error {
+		err := s.Sweep(ctx)
+		if err != nil && ctx.Err() == nil {
+			failed.Store(&err)
+		}
+		return err
+	})
+	err := r.Run(ctx)
+	if f := failed.Load(); f != nil {
+		return *f
+	}
+	return err
 }

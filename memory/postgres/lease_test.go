@@ -10,13 +10,14 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestLease checks that an agent's timers and its summary have separate leases, each held by one
+// TestLease checks that two kinds of work for an agent have separate leases, each held by one
 // server at a time, and that erasing the agent removes them.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
 	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
 	create(t, a, agent(0))
+	const other memory.Work = "other"
 	lease := func(s *drivers.Postgres, what memory.Work, wanted bool) func() {
 		t.Helper()
 		giveBack, ok, err := s.Lease(t.Context(), "acme", agent(0).ID, what, time.Hour)
@@ -27,18 +28,18 @@ func TestLease(t *testing.T) {
 	}
 	timers := lease(a, memory.WorkTimers, true)
 	lease(b, memory.WorkTimers, false)
-	summary := lease(b, memory.WorkSummary, true)
-	lease(a, memory.WorkSummary, false)
+	second := lease(b, other, true)
+	lease(a, other, false)
 	timers()
 	lease(b, memory.WorkTimers, true)
-	lease(a, memory.WorkSummary, false)
-	summary()
-	again := lease(a, memory.WorkSummary, true)
-	summary() // the lease belongs to another server by now
-	lease(b, memory.WorkSummary, false)
+	lease(a, other, false)
+	second()
+	again := lease(a, other, true)
+	second() // the lease belongs to another server by now
+	lease(b, other, false)
 	again()
 	if err := a.Erase(t.Context(), "acme", agent(0).ID); err != nil {
 		t.Fatal(err)
 	}
-	lease(b, memory.WorkSummary, false)
+	lease(b, other, false)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -171,6 +172,10 @@ func (c *Change) Size() int64 {
 	}
 	return int64(len(c.ID) + len(c.Body))
 }
+
+// KeepDeletions is how long a deletion is listed. A reader by revision that was away for longer
+// reads the whole space again.
+const KeepDeletions = time.Hour
 
 // ErrNoRecord returns the fault.NotFound of an ID that a space does not hold.
 func ErrNoRecord(id string) error { return fault.New(fault.NotFound, "there is no record %q", id) }

@@ -14,8 +14,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/aftercall"
 	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/record"
@@ -59,7 +59,7 @@ type Config struct {
 	// Allowed reports whether facts of a caller may be used.
 	Allowed func(ctx context.Context, project, user string) (bool, error)
 	// Extractor finds facts in calls that have ended.
-	Extractor *aftercall.Worker
+	Extractor *job.AfterCall
 	// Key makes the IDs of fences, the same on every server of a store.
 	Key []byte
 	Now func() time.Time

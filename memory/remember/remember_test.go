@@ -162,13 +162,15 @@ func TestWhen(t *testing.T) {
 // TestBudget: a block is never larger than its budget, whatever the texts are.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{strings.Repeat("Zimmer mit Frühstück ", 500), strings.Repeat("<", 3000), strings.Repeat("😀", 2000)} {
-		turns := []recall.Turn{{Call: "a", Seq: 1, Role: "user", Text: text}, {Call: "a", Seq: 2, Role: "user", Text: text}}
-		b, _ := service(found("strong", turns...)).Recall(t.Context(), agent(`{"recall":"auto","budget_tokens":120}`), asked("x"))
-		if b.Tokens > 120 || b.Tokens < 100 || !utf8.ValidString(b.Text) || len(b.IDs) != 1 {
-			t.Errorf("%.8q: %d tokens, %d ids\n%s", text, b.Tokens, len(b.IDs), b.Text)
+	synctest.Test(t, func(t *testing.T) { // a busy machine must not use up the time of a search
+		for _, text := range []string{strings.Repeat("Zimmer mit Frühstück ", 500), strings.Repeat("<", 3000), strings.Repeat("😀", 2000)} {
+			turns := []recall.Turn{{Call: "a", Seq: 1, Role: "user", Text: text}, {Call: "a", Seq: 2, Role: "user", Text: text}}
+			b, _ := service(found("strong", turns...)).Recall(t.Context(), agent(`{"recall":"auto","budget_tokens":120}`), asked("x"))
+			if b.Tokens > 120 || b.Tokens < 100 || !utf8.ValidString(b.Text) || len(b.IDs) != 1 {
+				t.Errorf("%.8q: %d tokens, %d ids\n%s", text, b.Tokens, len(b.IDs), b.Text)
+			}
 		}
-	}
+	})
 }
 
 // TestDeadline: a search that runs past its deadline is abandoned, and so is one whose client

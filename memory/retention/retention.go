@@ -4,14 +4,13 @@ package retention
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/record"
 )
@@ -19,15 +18,11 @@ import (
 const (
 	lookEvery = 10 * time.Minute
 	day       = 24 * time.Hour
-	// turn is how many calls of one project are erased before the next project gets its turn.
-	turn = 20
+	// share is how many calls of one project are looked for at a time.
+	share = 100
 	// eraseFor is how long the erasure of one call may take.
 	eraseFor = time.Minute
-	// A call that could not be erased is tried again after firstPause. The pause doubles with each
-	// try, up to longestPause.
-	firstPause   = 10 * time.Minute
-	longestPause = day
-	pageSize     = 100 // projects read at a time
+	pageSize = 100 // notes or projects read at a time
 )
 
 // spaces is what the names of all spaces of notes begin with. Each project has a space with its
@@ -38,7 +33,8 @@ func spaceOf(project string) record.Space {
 	return record.Space{Project: "~", Name: spaces + "/" + project}
 }
 
-// Keeper erases calls at the end of their own time. All fields but Server are required.
+// Keeper erases calls at the end of their own time: its jobs find the notes that are due. All
+// fields but Server are required.
 type Keeper struct {
 	Records record.Store
 	// Server is how long calls are kept that do not say; 0 = for ever.
@@ -47,41 +43,32 @@ type Keeper struct {
 	// Erase erases an agent with all that belongs to it.
 	Erase func(ctx context.Context, project, id string) error
 	// Forget deletes what is left of an agent that is gone.
-	Forget  func(ctx context.Context, project, id string) error
-	Now     func() time.Time
-	OnError func(what string, err error)
-	// Count is called after a pass in which calls were erased or could not be.
-	Count func(erased, failed int)
+	Forget func(ctx context.Context, project, id string) error
+	Now    func() time.Time
 }
 
-// call is a noted call.
-type call struct {
-	Project string `json:"project"`
-	Agent   string `json:"agent"`
-	Tries   int    `json:"tries,omitempty"` // that failed
+// Handle makes the Runner erase what is due. The ID of a job is that of its note.
+func (k *Keeper) Handle(r *job.Runner) {
+	r.Handle(job.Kind{
+		Name: "retention", Do: k.settle, Find: k.find, Every: lookEvery,
+		Places: 2, Timeout: eraseFor, First: 10 * time.Minute, Longest: day,
+	})
 }
 
-// note returns the record of a call that is due at a time.
-func (c call) note(dueMS int64) (record.Change, error) {
-	body, err := json.Marshal(c)
-	return record.Change{ID: fmt.Sprintf("%016d/%s/%s", dueMS, c.Project, c.Agent), Body: body, If: record.Any}, err
+// noteID returns the ID of the note of a call that is due at a time. The body of a note is empty.
+func noteID(project, agent string, dueMS int64) string {
+	return fmt.Sprintf("%016d/%s/%s", dueMS, project, agent)
 }
 
-// readNote returns a noted call and when it is due. What the body does not say is taken from the
-// ID, so that a damaged body keeps no call for ever.
-func readNote(r *record.Record) (c call, dueMS int64, err error) {
-	parts := strings.SplitN(r.ID, "/", 3)
-	if len(parts) < 3 {
-		return c, 0, fmt.Errorf("the record %q is no note of a call", r.ID)
+// readNote returns a noted call, and when it is due.
+func readNote(id string) (project, agent string, dueMS int64, err error) {
+	parts := strings.SplitN(id, "/", 3)
+	if len(parts) == 3 {
+		if dueMS, err = strconv.ParseInt(parts[0], 10, 64); err == nil {
+			return parts[1], parts[2], dueMS, nil
+		}
 	}
-	if dueMS, err = strconv.ParseInt(parts[0], 10, 64); err != nil {
-		return c, 0, err
-	}
-	if json.Unmarshal(r.Body, &c) != nil {
-		c.Tries = 0
-	}
-	c.Project, c.Agent = parts[1], parts[2]
-	return c, dueMS, nil
+	return "", "", 0, fmt.Errorf("the record %q is not a note of a call", id)
 }
 
 // Joined notes a new call, durably, if its settings set its time.
@@ -98,11 +85,8 @@ func (k *Keeper) Note(ctx context.Context, a *memory.Agent) error {
 	if keep == 0 {
 		return nil
 	}
-	note, err := call{Project: a.Project, Agent: a.ID}.note(a.StartMS + keep)
-	if err != nil {
-		return err
-	}
-	return k.change(ctx, spaceOf(a.Project), note)
+	id := noteID(a.Project, a.ID, a.StartMS+keep)
+	return k.change(ctx, spaceOf(a.Project), record.Change{ID: id, Body: []byte("{}"), If: record.Any})
 }
 
 // keep returns how long a call is kept after its end, ms; 0 = for ever.
@@ -118,143 +102,81 @@ func (k *Keeper) change(ctx context.Context, at record.Space, changes ...record.
 	return err
 }
 
-// Run erases what is due, at once and then periodically, until ctx is done, and returns nil.
-func (k *Keeper) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		if err := k.Look(ctx); err != nil && ctx.Err() == nil {
-			k.OnError("erase calls at the end of their retention", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// pass is one call of Look.
-type pass struct {
-	nowMS          int64
-	read           map[string]string // by the name of a space: the last note that was read
-	erased, failed int
-}
-
-// Look erases what is due now. Projects take turns. A call that cannot be erased is reported and
-// tried again later; it delays no other. Look fails if the notes cannot be read or changed.
-func (k *Keeper) Look(ctx context.Context) error {
-	p := &pass{nowMS: k.Now().UnixMilli(), read: map[string]string{}}
-	defer func() {
-		if p.erased+p.failed > 0 {
-			k.Count(p.erased, p.failed)
-		}
-	}()
-	for more := true; more; {
-		more = false
-		for after := (record.Space{}); ; {
-			list, err := k.Records.RecordSpaces(ctx, "~", spaces, after, pageSize)
-			if err != nil {
-				return err
-			}
-			for _, at := range list {
-				after = at
-				left, err := k.takeTurn(ctx, p, at)
-				if err != nil {
-					return err
-				}
-				more = more || left
-			}
-			if len(list) < pageSize {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// takeTurn erases calls of one space. It reports whether more of them may be due.
-func (k *Keeper) takeTurn(ctx context.Context, p *pass, at record.Space) (more bool, err error) {
-	list, _, err := k.Records.Records(ctx, at, record.Query{AfterID: p.read[at.Name], Limit: turn, Broken: true})
-	if err != nil {
-		return false, err
-	}
-	for i := range list {
-		r := &list[i]
-		p.read[at.Name] = r.ID
-		c, due, err := readNote(r)
+// find finds the calls that are due, a share of each project's. Those that are known already, for
+// one because they could not be erased, hide no others.
+func (k *Keeper) find(ctx context.Context, add func(job.Key) bool) (more bool, err error) {
+	for after := (record.Space{}); ; {
+		list, err := k.Records.RecordSpaces(ctx, "~", spaces, after, pageSize)
 		if err != nil {
-			k.OnError("read a note of a call to be erased", err)
-			continue
+			return false, err
 		}
-		if due > p.nowMS {
+		for _, at := range list {
+			after = at
+			left, err := k.findIn(ctx, at, add)
+			if err != nil {
+				return false, err
+			}
+			more = more || left
+		}
+		if len(list) < pageSize {
+			return more, nil
+		}
+	}
+}
+
+func (k *Keeper) findIn(ctx context.Context, at record.Space, add func(job.Key) bool) (more bool, err error) {
+	now, project := k.Now().UnixMilli(), strings.TrimPrefix(at.Name, spaces+"/")
+	after := ""
+	for n := 0; n < share; {
+		list, _, err := k.Records.Records(ctx, at, record.Query{AfterID: after, Limit: pageSize, Broken: true})
+		if err != nil {
+			return false, err
+		}
+		for i := range list {
+			after = list[i].ID
+			if _, _, due, err := readNote(after); err == nil && due > now {
+				return false, nil
+			}
+			if add(job.Key{Project: project, ID: after}) {
+				n++
+			}
+		}
+		if len(list) < pageSize {
 			return false, nil
 		}
-		err = k.settle(ctx, p, at, c, r)
-		switch {
-		case err == nil:
-			continue
-		case ctx.Err() != nil:
-			return false, err
-		}
-		p.failed++
-		k.OnError(fmt.Sprintf("erase the call of agent %s of project %s at the end of its retention", c.Agent, c.Project), err)
-		pause := min(firstPause<<min(c.Tries, 16), longestPause)
-		c.Tries++
-		if err := k.move(ctx, at, r, c, k.Now().Add(pause).UnixMilli()); err != nil {
-			return false, err
-		}
-		return true, nil // what is slow to fail delays no other project
 	}
-	return len(list) == turn, nil
-}
-
-// move notes a call for another time, unless another server has changed the note.
-func (k *Keeper) move(ctx context.Context, at record.Space, r *record.Record, c call, dueMS int64) error {
-	note, err := c.note(dueMS)
-	if err != nil {
-		return err
-	}
-	changes := []record.Change{{ID: r.ID, If: r.Rev}, note}
-	if note.ID == r.ID {
-		changes = changes[1:]
-	}
-	return unlessStale(k.change(ctx, at, changes...))
-}
-
-// unlessStale returns an error other than record.ErrStale, by which another server did the same.
-func unlessStale(err error) error {
-	if errors.Is(err, record.ErrStale) {
-		return nil
-	}
-	return err
+	return true, nil
 }
 
 // settle erases a call that has ended long enough ago, or notes when to look again.
-func (k *Keeper) settle(ctx context.Context, p *pass, at record.Space, c call, r *record.Record) error {
-	ctx, stop := context.WithTimeout(ctx, eraseFor)
-	defer stop()
-	a, err := k.Agent(ctx, c.Project, c.Agent)
+func (k *Keeper) settle(ctx context.Context, j job.Key) (job.Result, error) {
+	at := spaceOf(j.Project)
+	project, id, due, err := readNote(j.ID)
+	if err != nil {
+		return job.Result{}, err
+	}
+	done := record.Change{ID: j.ID, If: record.Any}
+	a, err := k.Agent(ctx, project, id)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		if err := k.Forget(ctx, c.Project, c.Agent); err != nil {
-			return err
+		if err := k.Forget(ctx, project, id); err != nil {
+			return job.Result{}, err
 		}
-		return unlessStale(k.change(ctx, at, record.Change{ID: r.ID, If: r.Rev}))
+		return job.Done(job.Nothing), k.change(ctx, at, done)
 	case err != nil:
-		return err
+		return job.Result{}, err
 	}
+	now := k.Now().UnixMilli()
 	again := a.StopMS + k.keep(&a)
-	if !a.Status.Ended() {
-		again = p.nowMS + day.Milliseconds()
+	if !a.Status.Ended() { // in whole days, so that servers that do the same leave one note
+		again = due + ((now-due)/day.Milliseconds()+1)*day.Milliseconds()
 	}
-	if again > p.nowMS {
-		c.Tries = 0
-		return k.move(ctx, at, r, c, again)
+	if again > now {
+		later := record.Change{ID: noteID(project, id, again), Body: []byte("{}"), If: record.Any}
+		return job.Result{}, k.change(ctx, at, done, later)
 	}
-	if err := k.Erase(ctx, c.Project, c.Agent); err != nil && !fault.Is(err, fault.NotFound) {
-		return err
+	if err := k.Erase(ctx, project, id); err != nil && !fault.Is(err, fault.NotFound) {
+		return job.Result{}, err
 	}
-	p.erased++
-	return unlessStale(k.change(ctx, at, record.Change{ID: r.ID, If: r.Rev}))
+	return job.Done("erased"), k.change(ctx, at, done)
 }

@@ -1,17 +1,23 @@
 package retention_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/record"
@@ -27,7 +33,7 @@ func TestKeeper(t *testing.T) {
 		var forgotten []string
 		newKeeper := func() *retention.Keeper {
 			return &retention.Keeper{
-				Records: store, Server: 20 * 24 * time.Hour, Now: time.Now, OnError: func(what string, err error) { t.Error(what, err) },
+				Records: store, Server: 20 * 24 * time.Hour, Now: time.Now,
 				Agent: func(_ context.Context, project, id string) (memory.Agent, error) {
 					a, ok := calls[id]
 					if !ok {
@@ -37,7 +43,6 @@ func TestKeeper(t *testing.T) {
 				},
 				Erase:  func(_ context.Context, _, id string) error { delete(calls, id); return nil },
 				Forget: func(_ context.Context, _, id string) error { forgotten = append(forgotten, id); return nil },
-				Count:  func(int, int) {},
 			}
 		}
 		k := newKeeper()
@@ -56,9 +61,9 @@ func TestKeeper(t *testing.T) {
 		}
 		left := func(want string) {
 			t.Helper()
-			if err := k.Look(t.Context()); err != nil {
-				t.Error(err)
-			}
+			stop := run(k, t.Output())
+			time.Sleep(time.Second)
+			stop()
 			if got := strings.Join(slices.Sorted(maps.Keys(calls)), " "); got != want {
 				t.Errorf("left %q, want %q", got, want)
 			}
@@ -89,24 +94,60 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
-// world is a store with calls that have all ended.
+// run runs a keeper's jobs, which log to a writer, until the returned function is called.
+func run(k *retention.Keeper, to io.Writer) (stop func()) {
+	r := job.New(job.Config{Store: k.Records, Now: time.Now, Log: zerolog.New(to)})
+	k.Handle(r)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	return func() { synctest.Wait(); cancel(); <-done }
+}
+
+// log is what was logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// take returns what was logged since it was last called.
+func (l *log) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// world is a store with calls that have all ended, and what is logged of their erasure.
 type world struct {
-	t       *testing.T
-	store   *inmem.Store
-	keeper  *retention.Keeper
-	stuck   map[string]bool // cannot be erased
-	erased  []string
-	reports []string
-	counts  []string
+	t      *testing.T
+	store  *inmem.Store
+	keeper *retention.Keeper
+	log    log
+
+	mu     sync.Mutex
+	stuck  map[string]bool // cannot be erased
+	erased []string        // since gone was last called
+	is     map[string]bool // erased
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, store: inmem.New(), stuck: map[string]bool{}}
+	w := &world{t: t, store: inmem.New(), stuck: map[string]bool{}, is: map[string]bool{}}
 	w.keeper = &retention.Keeper{
 		Records: w.store, Now: time.Now,
-		OnError: func(what string, err error) { w.reports = append(w.reports, what+": "+err.Error()) },
-		Count:   func(erased, failed int) { w.counts = append(w.counts, fmt.Sprint(erased, " ", failed)) },
 		Agent: func(_ context.Context, project, id string) (memory.Agent, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.is[id] {
+				return memory.Agent{}, fault.New(fault.NotFound, "gone")
+			}
 			return memory.Agent{ID: id, Project: project, Status: memory.Stopped, StopMS: 1}, nil
 		},
 		Erase: func(ctx context.Context, _, id string) error {
@@ -114,10 +155,12 @@ func newWorld(t *testing.T) *world {
 				<-ctx.Done()
 				return ctx.Err()
 			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			if w.stuck[id] {
 				return errors.New("broken")
 			}
-			w.erased = append(w.erased, id)
+			w.erased, w.is[id] = append(w.erased, id), true
 			return nil
 		},
 		Forget: func(context.Context, string, string) error { return nil },
@@ -135,17 +178,18 @@ func (w *world) add(project, id string) {
 	}
 }
 
-func (w *world) look() string {
-	w.t.Helper()
+// gone returns what was erased since it was last called, by name.
+func (w *world) gone() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.Sort(w.erased)
+	out := strings.Join(w.erased, " ")
 	w.erased = nil
-	if err := w.keeper.Look(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	return strings.Join(w.erased, " ")
+	return out
 }
 
 // TestGoesOn: calls that cannot be erased, and notes that cannot be read, delay no other call. They
-// are tried again, less and less often, by another server too, and each is reported.
+// are tried again, less and less often, and each is reported.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,40 +207,45 @@ func TestGoesOn(t *testing.T) {
 		for _, id := range []string{"a", "b", "c", "d"} {
 			w.add("p", id)
 		}
+		for i := range 250 { // more than are looked for at a time
+			w.stuck[fmt.Sprintf("a-%03d", i)] = true
+			w.add("p", fmt.Sprintf("a-%03d", i))
+		}
 		w.add("q", "e")
-		if got := w.look(); got != "damaged b e d" && got != "damaged e b d" {
+		stop := run(w.keeper, &w.log)
+		defer stop()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.gone(); got != "b d damaged e" {
 			t.Errorf("erased %q", got)
 		}
-		if want := []string{
-			`read a note of a call to be erased: the record "!" is no note of a call`,
-			"erase the call of agent a of project p at the end of its retention: broken",
-			"erase the call of agent c of project p at the end of its retention: broken",
-		}; !slices.Equal(w.reports, want) {
-			t.Errorf("reported %q", w.reports)
+		log := w.log.take()
+		for _, want := range []string{`the record \"!\" is not a note of a call`, `/p/a","error":"broken"`, `/p/c","error":"broken"`} {
+			if n := strings.Count(log, want); n != 1 {
+				t.Errorf("%d lines with %s", n, want)
+			}
 		}
-		if !slices.Equal(w.counts, []string{"4 2"}) {
-			t.Errorf("counted %q", w.counts)
+		if n := strings.Count(log, `"outcome":"erased"`); n != 4 {
+			t.Errorf("%d lines of erased calls", n)
 		}
 		tries := func(within time.Duration) (n int) {
-			w.reports = nil
-			for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(10 * time.Minute) {
-				if got := w.look(); got != "" {
-					t.Errorf("erased %q", got)
-				}
+			w.log.take()
+			time.Sleep(within)
+			synctest.Wait()
+			if got := w.gone(); got != "" {
+				t.Errorf("erased %q", got)
 			}
-			for _, r := range w.reports {
-				if strings.Contains(r, "agent a of") {
-					n++
-				}
-			}
-			return n
+			return strings.Count(w.log.take(), `/p/a","error":"broken"`)
 		}
-		if first, later := tries(24*time.Hour), tries(9*24*time.Hour); first < 5 || first > 9 || later < 8 || later > 10 {
+		if first, later := tries(24*time.Hour), tries(9*24*time.Hour); first < 5 || first > 9 || later < 8 || later > 18 {
 			t.Errorf("%d tries on the first day, %d on the nine after it", first, later)
 		}
+		w.mu.Lock()
 		delete(w.stuck, "a")
+		w.mu.Unlock()
 		time.Sleep(25 * time.Hour)
-		if got := w.look(); got != "a" {
+		synctest.Wait()
+		if got := w.gone(); got != "a" {
 			t.Errorf("erased %q", got)
 		}
 	})
@@ -215,7 +264,7 @@ func TestFairBetweenProjects(t *testing.T) {
 			w.add("hanging", fmt.Sprintf("hangs-%d", i))
 		}
 		w.add("small", "small")
-		began, took := time.Now(), time.Duration(0)
+		began, took := time.Now(), time.Duration(-1)
 		erase := w.keeper.Erase
 		w.keeper.Erase = func(ctx context.Context, project, id string) error {
 			if id == "small" {
@@ -224,12 +273,14 @@ func TestFairBetweenProjects(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return erase(ctx, project, id)
 		}
-		w.look()
-		if len(w.erased) != 1001 || took == 0 || took > 2*time.Minute {
-			t.Errorf("%d calls were erased, that of the small project after %v", len(w.erased), took)
+		defer run(w.keeper, &w.log)()
+		time.Sleep(25 * time.Minute)
+		synctest.Wait()
+		if n := len(strings.Fields(w.gone())); n != 1001 || took < 0 || took > 2*time.Minute {
+			t.Errorf("%d calls were erased, that of the small project after %v", n, took)
 		}
-		if w.counts[0] != "1001 20" {
-			t.Errorf("counted %q", w.counts)
+		if n := strings.Count(w.log.take(), "deadline exceeded"); n < 20 {
+			t.Errorf("%d lines about calls that hung", n)
 		}
 	})
 }
@@ -237,25 +288,22 @@ func TestFairBetweenProjects(t *testing.T) {
 // TestTwoServers: two servers that erase at the same time leave one note of a call that must wait.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	now := time.Now()
-	w.keeper.Now = func() time.Time { return now }
-	w.add("p", "a")
-	other := *w.keeper
-	w.stuck["a"] = true
-	erase := w.keeper.Erase
-	w.keeper.Erase = func(ctx context.Context, project, id string) error {
-		later := now.Add(time.Second)
-		other.Now = func() time.Time { return later }
-		other.Erase = erase
-		if err := other.Look(ctx); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeper.Agent = func(_ context.Context, project, id string) (memory.Agent, error) {
+			time.Sleep(time.Second) // the other server reads the same meanwhile
+			return memory.Agent{ID: id, Project: project, Status: memory.Running}, nil
 		}
-		return erase(ctx, project, id)
-	}
-	w.look()
-	list, _, err := w.store.Records(t.Context(), record.Space{Project: "~", Name: "retention/p"}, record.Query{Limit: 10})
-	if err != nil || len(list) != 1 {
-		t.Errorf("%d notes, %v", len(list), err)
-	}
+		w.add("p", "a")
+		first := run(w.keeper, t.Output())
+		time.Sleep(time.Second / 2)
+		second := run(w.keeper, t.Output())
+		time.Sleep(time.Minute)
+		first()
+		second()
+		list, _, err := w.store.Records(t.Context(), record.Space{Project: "~", Name: "retention/p"}, record.Query{Limit: 10})
+		if err != nil || len(list) != 1 {
+			t.Errorf("%d notes, %v", len(list), err)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/vector"
@@ -41,7 +42,7 @@ func benchmark(b *testing.B, n int, make func(rnd *rand.Rand) vector.Document, q
 		d.CreatedUS = int64(i)
 		l.list = append(l.list, record.Record{ID: fmt.Sprint(i), Rev: int64(i) + 1, Body: vector.Body(&d)})
 	}
-	s := vector.New(vector.Config{Store: l, MaxMB: 4096, Now: time.Now})
+	s := vector.New(job.New(job.Config{}), vector.Config{Store: l, MaxMB: 4096, Now: time.Now})
 	began := time.Now()
 	if _, err := s.Search(b.Context(), c, query(rnd)); err != nil {
 		b.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 )
 
@@ -16,130 +17,50 @@ const (
 	embedTexts   = 64   // in one call
 	embedBytes   = 8000 // of a document's content that are embedded
 	embedTimeout = 30 * time.Second
-	// maxQueue is how many collections wait for embeddings. Others wait until they are used again.
-	maxQueue = 1000
 	// settle is how long a document may be without an embedding before its collection counts as
 	// incomplete.
 	settle = time.Minute
-
-	firstRetry = time.Second
-	lastRetry  = time.Minute
 	// identifyEvery is how often the endpoint is asked which model it is.
 	identifyEvery = time.Hour
 )
 
-// Run embeds documents until ctx is done. It returns nil.
-func (s *Service) Run(ctx context.Context) error {
-	if s.cfg.Embedder == nil {
-		return nil
-	}
-	retry := firstRetry
-	for next := s.cfg.Now(); ctx.Err() == nil; {
-		if now := s.cfg.Now(); s.model.Load() == nil || !now.Before(next) {
-			if err := s.identify(ctx); err != nil {
-				if ctx.Err() == nil {
-					s.cfg.OnError("make embeddings", err)
-					wait(ctx, retry, nil)
-				}
-				next, retry = now, min(2*retry, lastRetry)
-				continue
-			}
-			next, retry = now.Add(identifyEvery), firstRetry
-		}
-		c, ok := s.nextQueued()
-		if !ok {
-			wait(ctx, identifyEvery, s.wake)
-			continue
-		}
-		more, err := s.embedSome(ctx, c)
-		if err != nil && ctx.Err() == nil {
-			s.cfg.OnError("make embeddings", err)
-			s.holdBack(c)
-			next = s.cfg.Now() // it may be the endpoint
-			continue
-		}
-		s.succeeded(c)
-		if more {
-			s.queue(c)
-		}
-	}
-	return nil
-}
-
-// failure is what is known of a collection that could not be embedded.
-type failure struct {
-	wait time.Duration // until the next attempt, the last time
-	held bool          // it is not queued yet
-}
-
-// holdBack keeps a collection out of the queue for some time, which is doubled each time.
-func (s *Service) holdBack(c Collection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.failed[c]
-	if f == nil {
-		if len(s.failed) == maxQueue {
-			return
-		}
-		f = &failure{}
-		s.failed[c] = f
-	}
-	f.wait, f.held = min(max(2*f.wait, firstRetry), lastRetry), true
-	time.AfterFunc(f.wait, func() {
-		s.mu.Lock()
-		f.held = false
-		s.mu.Unlock()
-		s.queue(c)
+// handle makes the jobs embed documents, and ask the endpoint now and then which model it is.
+func (s *Service) handle(jobs *job.Runner) {
+	s.queue = jobs.Handle(job.Kind{
+		Name: "embedding", Do: s.embedJob, Due: s.embeds, Places: 2, Timeout: 3 * embedTimeout,
+		First: time.Second, Longest: time.Minute, Frequent: true,
 	})
-}
-
-// succeeded forgets that a collection failed.
-func (s *Service) succeeded(c Collection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.failed, c)
-}
-
-// wait waits for d, or until something is sent to wake.
-func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-wake:
+	if s.cfg.Embedder != nil {
+		jobs.Handle(job.Kind{
+			Name: "embedding_model", Every: identifyEvery, Find: job.One, First: time.Second, Longest: time.Minute, Frequent: true,
+			Do: func(ctx context.Context, _ job.Key) (job.Result, error) { return job.Done(job.OK), s.identify(ctx) },
+		})
 	}
 }
 
-// queue lets a collection wait for embeddings.
-func (s *Service) queue(c Collection) {
-	if s.cfg.Embedder == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f := s.failed[c]; s.queued[c] || f != nil && f.held || len(s.waiting) == maxQueue {
-		return
-	}
-	s.queued[c] = true
-	s.waiting = append(s.waiting, c)
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// embedPending has the documents of a collection embedded that have no embedding.
+func (s *Service) embedPending(c Collection) {
+	if s.cfg.Embedder != nil {
+		s.queue.Add(job.Key{Project: c.Project, ID: c.Name + "/" + c.User}, 0)
 	}
 }
 
-// nextQueued takes the collection that has waited longest.
-func (s *Service) nextQueued() (Collection, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
-		return Collection{}, false
+// embeds reports whether it is known which model there is.
+func (s *Service) embeds(context.Context, job.Key) (bool, job.Result, error) {
+	return s.model.Load() != nil, job.Again(time.Second), nil
+}
+
+func (s *Service) embedJob(ctx context.Context, k job.Key) (job.Result, error) {
+	c := Collection{Project: k.Project}
+	c.Name, c.User, _ = strings.Cut(k.ID, "/")
+	more, err := s.embedSome(ctx, c)
+	switch {
+	case err != nil: // it may be the endpoint
+		return job.Result{}, errors.Join(err, s.identify(ctx))
+	case more:
+		return job.Again(0), nil
 	}
-	c := s.waiting[0]
-	s.waiting = s.waiting[1:]
-	delete(s.queued, c)
-	return c, true
+	return job.Done(job.OK), nil
 }
 
 // embedSome embeds some documents of a collection and reports whether there are more. An index that
@@ -280,6 +201,6 @@ func (s *Service) Rebuild(ctx context.Context, c Collection) (n int, err error) 
 		}
 	}
 	r.mu.Unlock()
-	s.queue(c)
+	s.embedPending(c)
 	return n, nil
 }

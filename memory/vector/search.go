@@ -102,7 +102,7 @@ func (s *Service) Search(ctx context.Context, c Collection, q Query) (out Result
 	}
 	if degraded {
 		out.Degraded = []string{NoEmbeddings}
-		s.queue(c) // it does nothing if all have embeddings
+		s.embedPending(c) // it does nothing if all have embeddings
 	}
 	out.Hits, err = s.hits(ctx, c, q, filter, found)
 	return out, err

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 )
 
@@ -22,10 +22,9 @@ type Config struct {
 	NewID func() string // of documents that come without one
 
 	// Embedder makes embeddings of documents and queries without one; nil = none. Endpoint and
-	// ModelName identify its model. OnError is called when it fails, and is required with it.
+	// ModelName identify its model.
 	Embedder            Embedder
 	Endpoint, ModelName string
-	OnError             func(what string, err error)
 }
 
 // Service holds the rules of collections over a store. Its methods are safe for concurrent use.
@@ -36,17 +35,14 @@ type Service struct {
 	place   atomic.Int64  // the last one in the order of insertion
 
 	model atomic.Pointer[Model] // of the Embedder; nil until it is known
-	wake  chan struct{}         // has a value when a collection waits
-
-	mu      sync.Mutex // guards the rest
-	waiting []Collection
-	queued  map[Collection]bool // those that wait
-	failed  map[Collection]*failure
+	queue *job.Queue            // of collections with documents that have no embedding
 }
 
-// New returns a Service.
-func New(cfg Config) *Service {
-	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), queued: map[Collection]bool{}, failed: map[Collection]*failure{}, indexes: cache.New[Collection](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+// New returns a Service whose embeddings the jobs make.
+func New(jobs *job.Runner, cfg Config) *Service {
+	s := &Service{cfg: cfg, loads: make(chan struct{}, loaders), indexes: cache.New[Collection](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+	s.handle(jobs)
+	return s
 }
 
 // about is the record of a collection, in a space of its own.
@@ -171,7 +167,7 @@ func (s *Service) Put(ctx context.Context, c Collection, docs []Document) ([]str
 		piece = append(piece, p)
 	}
 	err := s.putPiece(ctx, c, piece)
-	s.queue(c)
+	s.embedPending(c)
 	return ids, err
 }
 

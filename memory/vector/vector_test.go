@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/vector"
@@ -28,7 +29,7 @@ type collection struct {
 
 func newService(store record.Store) *vector.Service {
 	n := 0
-	return vector.New(vector.Config{Store: store, MaxMB: 64, Now: time.Now, NewID: func() string { n++; return fmt.Sprintf("new-%d", n) }})
+	return vector.New(job.New(job.Config{}), vector.Config{Store: store, MaxMB: 64, Now: time.Now, NewID: func() string { n++; return fmt.Sprintf("new-%d", n) }})
 }
 
 func open(t *testing.T) collection {
@@ -414,7 +415,7 @@ func (s *counted) Records(ctx context.Context, space record.Space, q record.Quer
 // TestEmptyCollections: collections without documents leave the memory, too.
 func TestEmptyCollections(t *testing.T) {
 	t.Parallel()
-	service := vector.New(vector.Config{Store: storetest.New(), MaxMB: 1, Now: time.Now})
+	service := vector.New(job.New(job.Config{}), vector.Config{Store: storetest.New(), MaxMB: 1, Now: time.Now})
 	for i := range 3000 {
 		if _, err := service.Search(t.Context(), vector.Collection{Project: "p", Name: fmt.Sprint(i)}, words("x")); err != nil {
 			t.Fatal(err)
@@ -429,7 +430,7 @@ func TestEmptyCollections(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	reads := &counted{Store: storetest.New()}
-	service := vector.New(vector.Config{Store: reads, MaxMB: 1, Now: time.Now, NewID: func() string { return "x" }})
+	service := vector.New(job.New(job.Config{}), vector.Config{Store: reads, MaxMB: 1, Now: time.Now, NewID: func() string { return "x" }})
 	c := collection{t, service, vector.Collection{Project: "p", Name: "large"}}
 	for i := range 20 {
 		var b strings.Builder

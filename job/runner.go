@@ -1,0 +1,189 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/record"
+)
+
+// Config is what a Runner needs. Store and Now are required.
+type Config struct {
+	Store   record.Store
+	Now     func() time.Time
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer // nil registers nowhere
+	// Clean takes secrets out of the text of an error, which is stored and listed; nil leaves it as
+	// it is.
+	Clean func(string) string
+}
+
+// Runner runs the jobs of all kinds.
+type Runner struct {
+	cfg     Config
+	metrics *metrics
+	queues  []*Queue
+}
+
+// New returns a Runner without kinds.
+func New(c Config) *Runner {
+	r := &Runner{cfg: c}
+	r.metrics = newMetrics(c.Metrics, r)
+	return r
+}
+
+// Handle makes the Runner run jobs of a kind. It must be called before Run.
+func (r *Runner) Handle(k Kind) *Queue {
+	q := &Queue{
+		r: r, kind: k.withDefaults(), wake: make(chan struct{}, 1), jobs: map[Key]*entry{},
+		parked: map[string][]*entry{}, of: map[string]int{}, wanted: map[Key]bool{},
+	}
+	r.queues = append(r.queues, q)
+	return q
+}
+
+// Every makes the Runner do something at its start and then periodically. What fails is tried again
+// within minutes. It may take a day, and then the next time is left out.
+func (r *Runner) Every(name string, every time.Duration, do func(ctx context.Context) error) {
+	r.Handle(Kind{
+		Name: name, Every: every, Places: 1, Timeout: 24 * time.Hour, Longest: 10 * time.Minute, Frequent: true,
+		Find: One,
+		Do: func(ctx context.Context, _ Key) (Result, error) {
+			return Done(OK), do(ctx)
+		},
+	})
+}
+
+// Run runs jobs until ctx is done, then ends the contexts of those that run, waits for them and
+// returns nil.
+func (r *Runner) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	for _, q := range r.queues {
+		group.Go(func() { q.run(ctx) })
+	}
+	group.Wait()
+	return nil
+}
+
+// MaxList is how many jobs List returns at most.
+const MaxList = 1000
+
+// List returns the jobs of a project that this server knows, those first that failed, then by the
+// time when they are due.
+func (r *Runner) List(project string) []Info {
+	var out []Info
+	for _, q := range r.queues {
+		out = append(out, q.list(project)...)
+	}
+	return sorted(out)
+}
+
+func sorted(list []Info) []Info {
+	slices.SortFunc(list, func(a, b Info) int {
+		return cmp.Or(-cmp.Compare(a.State.rank(), b.State.rank()), cmp.Compare(a.DueMS, b.DueMS), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Project, b.Project), cmp.Compare(a.ID, b.ID))
+	})
+	return list[:min(len(list), MaxList)]
+}
+
+// rank orders states by how much they deserve to be seen.
+func (s State) rank() int {
+	return slices.Index([]State{Waiting, Running, Retrying, Failed}, s)
+}
+
+func (q *Queue) list(project string) (out []Info) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range q.jobs {
+		if e.Project == project {
+			out = append(out, q.info(e))
+		}
+	}
+	return out
+}
+
+func (q *Queue) info(e *entry) Info {
+	i := e.info(q.kind.Name)
+	if i.State != Failed {
+		i.DueMS = e.at.UnixMilli()
+	}
+	if e.busy {
+		i.State = Running
+	}
+	return i
+}
+
+// info describes a job by its record.
+func (e *entry) info(kind string) Info {
+	i := Info{Kind: kind, Key: e.Key, State: Waiting, SinceMS: e.SinceMS, DueMS: e.DueMS, Tries: e.Tries, Error: e.Error}
+	switch {
+	case e.FailedMS > 0:
+		i.State, i.DueMS = Failed, e.FailedMS
+	case e.Busy:
+		i.State = Running
+	case e.Tries > 0:
+		i.State = Retrying
+	}
+	return i
+}
+
+// report counts and logs the result of a try.
+func (r *Runner) report(k *Kind, e *entry, v *verdict, took time.Duration) {
+	if v.elsewhere || v.stopped || v.Outcome == "" && v.err == nil {
+		return
+	}
+	outcome := cmp.Or(v.Outcome, Retried)
+	r.metrics.count(k.Name, outcome, took)
+	if k.Count != nil {
+		k.Count(outcome)
+	}
+	level := zerolog.InfoLevel
+	switch {
+	case fault.Reported(v.err), v.err == nil && k.Frequent:
+		level = zerolog.DebugLevel
+	case v.failed:
+		level = zerolog.ErrorLevel
+	case v.err != nil:
+		level = zerolog.WarnLevel
+	}
+	line := r.cfg.Log.WithLevel(level).Str("kind", k.Name).Str("outcome", outcome).Dur("took", took)
+	if e.Project != "" {
+		line = line.Str("project", e.Project)
+	}
+	if e.ID != "" {
+		line = line.Str("job", e.ID)
+	}
+	if v.err != nil {
+		line = line.Err(v.err).Int("tries", e.Tries)
+		if !v.failed {
+			line = line.Dur("next_in", v.After)
+		}
+	}
+	line.Msg("job")
+}
+
+// problem logs what concerns no single job.
+func (r *Runner) problem(what, kind string, err error) {
+	level := zerolog.ErrorLevel
+	if fault.Reported(err) {
+		level = zerolog.DebugLevel
+	}
+	r.cfg.Log.WithLevel(level).Str("kind", kind).Err(err).Msg(what)
+}
+
+// clip returns the first line of an error's text as it is stored and listed.
+func (r *Runner) clip(err error) string {
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	if r.cfg.Clean != nil {
+		s = r.cfg.Clean(s)
+	}
+	return text.Clip(s, MaxError-len("…"))
+}
