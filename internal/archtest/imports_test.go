@@ -100,6 +100,7 @@ func rules() map[string]rule {
 		"memory/items":                 {[]string{"memory", "memory/agents", "memory/record", "memory/told", "memory/window", "internal/fault"}, nil},
 		"memory/recall":                {[]string{"memory", "memory/items", "internal/cache", "internal/fault"}, []string{snowball, xtext}},
 		"memory/aftercall":             {[]string{"memory", "memory/record", "internal/fault"}, nil},
+		"memory/resident":              {[]string{"memory/record", "internal/cache", "internal/fault"}, nil},
 		"memory/remember":              {[]string{"memory", "memory/aftercall", "memory/pattern", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "internal/event", "internal/cache", "internal/fault", "internal/text"}, []string{xtext}},
 		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, nil},
