@@ -102,7 +102,7 @@ func rules() map[string]rule {
 		"memory/aftercall":             {[]string{"memory", "memory/record", "internal/fault"}, nil},
 		"memory/resident":              {[]string{"memory/record", "internal/cache", "internal/fault"}, nil},
 		"memory/remember":              {[]string{"memory", "memory/aftercall", "memory/pattern", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
-		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "internal/event", "internal/cache", "internal/fault", "internal/text"}, []string{xtext}},
+		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "memory/resident", "internal/event", "internal/fault", "internal/text"}, []string{xtext}},
 		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, nil},
 		"memory/caller":                {[]string{"memory", "memory/items", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/record":                {[]string{"memory", "internal/fault"}, nil},

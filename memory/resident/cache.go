@@ -1,9 +1,9 @@
 // Package resident keeps in memory what searches need, so that a search does not read all that a
 // caller said, or all documents of a collection, from the store. A Cache holds one value a key,
 // such as the index of a caller's calls, within a budget of bytes: when it is full, the value that
-// was not used for the longest time goes. Whoever asks for a value brings it up to date first, so
-// that it shows what any server has stored before. Spaces is the Cache of values that are made of
-// records; it reads the records that changed since the last time.
+// was not used for the longest time goes. A value is brought up to date before each use, so that it
+// shows what any server has stored before. Spaces is the Cache of values that are made of records;
+// it reads the records that changed since the last time.
 //
 // A value that was not yet read to its end is cold. A caller with a deadline leaves the reading to
 // Run, which reads two at a time while projects take turns.

@@ -27,8 +27,8 @@ type Spaces[T Index] struct {
 	reads  chan struct{} // has a value for each space of more than a page that is read whole
 }
 
-// NewSpaces returns Spaces whose indexes take at most maxBytes in all. fresh returns the empty index
-// of a space. Without a refuse, all spaces have an index.
+// NewSpaces returns Spaces whose indexes take at most maxBytes in all. fresh returns the empty
+// index of a space. If refuse is nil, all spaces have an index.
 func NewSpaces[T Index](store record.Reader, maxBytes int64, fresh func(record.Space) T, refuse Refuse) *Spaces[T] {
 	return &Spaces[T]{New[record.Space, T](maxBytes), store, fresh, refuse, make(chan struct{}, readers)}
 }
