@@ -108,7 +108,7 @@ func rules() map[string]rule {
 		"memory/record":                {[]string{"memory", "internal/fault"}, nil},
 		"memory/knowledge":             {[]string{"memory/recall", "memory/record", "memory/redact", "internal/cache", "internal/fault", "internal/text"}, []string{jsonSchema, xtext}},
 		"memory/pattern":               {[]string{"memory", "memory/record", "memory/redact", "internal/fault", "internal/text"}, nil},
-		"memory/vector":                {[]string{"memory/record", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
+		"memory/vector":                {[]string{"memory/record", "memory/resident", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
 		"memory/seal":                  {},
 		"memory/redact":                {[]string{"internal/fault"}, []string{jsonExp}},
 		"memory/told":                  {[]string{"memory", "memory/agents", "internal/text"}, []string{gjson}},

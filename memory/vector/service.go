@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/resident"
 )
 
 // Config is what a Service needs. All fields are required.
@@ -31,9 +31,8 @@ type Config struct {
 // Service holds the rules of collections over a store. Its methods are safe for concurrent use.
 type Service struct {
 	cfg     Config
-	indexes *cache.Cache[Collection, *resident]
-	loads   chan struct{} // has a value for each index that is being read from its beginning
-	place   atomic.Int64  // the last one in the order of insertion
+	indexes *resident.Spaces[*live]
+	place   atomic.Int64 // the last one in the order of insertion
 
 	model atomic.Pointer[Model] // of the Embedder; nil until it is known
 	wake  chan struct{}         // has a value when a collection waits
@@ -46,7 +45,10 @@ type Service struct {
 
 // New returns a Service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), queued: map[Collection]bool{}, failed: map[Collection]*failure{}, indexes: cache.New[Collection](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+	s := &Service{cfg: cfg, wake: make(chan struct{}, 1), queued: map[Collection]bool{}, failed: map[Collection]*failure{}}
+	fresh := func(record.Space) *live { return &live{index: newIndex(s.modelID())} }
+	s.indexes = resident.NewSpaces(cfg.Store, int64(cfg.MaxMB)<<20, fresh, s.refuse)
+	return s
 }
 
 // about is the record of a collection, in a space of its own.
@@ -282,8 +284,10 @@ func (s *Service) DeleteWhere(ctx context.Context, c Collection, filter json.Raw
 	return s.remove(ctx, c, ids, values)
 }
 
-// removePiece is how many documents one commit deletes.
-const removePiece = 200
+const (
+	removePiece = 200 // documents that one commit deletes
+	page        = 200 // spaces that are listed at a time
+)
 
 // remove deletes the documents that still match a filter; nil = any.
 func (s *Service) remove(ctx context.Context, c Collection, ids []string, filter map[string]string) (n int, err error) {
@@ -371,16 +375,16 @@ func (s *Service) Clear(ctx context.Context, c Collection) (int, error) {
 		if _, err := s.cfg.Store.ChangeRecords(ctx, of.aboutSpace(), []record.Change{{ID: c.Name, If: record.Any}}, record.Limit{}, nil, s.nowMS()); err != nil {
 			return n, err
 		}
-		s.indexes.Remove(of)
+		s.indexes.Remove(of.space())
 	}
 	return n, nil
 }
 
 // Forget drops the indexes of all collections of a user who was erased from memory.
 func (s *Service) Forget(project, user string) {
-	for _, c := range s.indexes.Keys() {
-		if c.Project == project && c.User == user {
-			s.indexes.Remove(c)
+	for _, at := range s.indexes.Keys() {
+		if at.Project == project && at.User == user {
+			s.indexes.Remove(at)
 		}
 	}
 }
