@@ -106,7 +106,7 @@ func rules() map[string]rule {
 		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, nil},
 		"memory/caller":                {[]string{"memory", "memory/items", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/record":                {[]string{"memory", "internal/fault"}, nil},
-		"memory/knowledge":             {[]string{"memory/recall", "memory/record", "memory/redact", "internal/cache", "internal/fault", "internal/text"}, []string{jsonSchema, xtext}},
+		"memory/knowledge":             {[]string{"memory/recall", "memory/record", "memory/redact", "memory/resident", "internal/fault", "internal/text"}, []string{jsonSchema, xtext}},
 		"memory/pattern":               {[]string{"memory", "memory/record", "memory/redact", "internal/fault", "internal/text"}, nil},
 		"memory/vector":                {[]string{"memory/record", "memory/resident", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
 		"memory/seal":                  {},

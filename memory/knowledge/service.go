@@ -9,10 +9,10 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/memory/resident"
 )
 
 // Config is what a Service needs. All fields are required.
@@ -33,16 +33,15 @@ type Config struct {
 // Run runs.
 type Service struct {
 	cfg     Config
-	indexes *cache.Cache[baseKey, *resident]
-	loads   chan struct{} // has a value for each index that is being read from its beginning
+	indexes *resident.Spaces[*index]
 	wake    chan struct{} // has a value when there may be an import to run
 }
 
-type baseKey struct{ project, base string }
-
 // New returns a Service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), indexes: cache.New[baseKey](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+	s := &Service{cfg: cfg, wake: make(chan struct{}, 1)}
+	s.indexes = resident.NewSpaces(cfg.Store, int64(cfg.MaxMB)<<20, newIndex, s.refuse)
+	return s
 }
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
@@ -180,7 +179,7 @@ func (s *Service) DeleteBase(ctx context.Context, project, name string) error {
 			return err
 		}
 	}
-	s.indexes.Remove(baseKey{project, name})
+	s.indexes.Remove(b.space())
 	return nil
 }
 
