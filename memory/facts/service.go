@@ -99,14 +99,6 @@ type entry struct {
 	checked memory.Version // of the source's agent, when the proof last stood
 }
 
-func newEntry(f *Fact, rev int64) *entry {
-	e := &entry{Fact: f, rev: rev}
-	if f.Source != nil {
-		e.checked = f.Source.Checked
-	}
-	return e
-}
-
 // NewService returns a Service.
 func NewService(cfg Config) *Service {
 	fresh := func(at record.Space) *caller {
@@ -151,7 +143,11 @@ func (c *caller) Take(list []record.Record, now record.State) error {
 		if err := json.Unmarshal(r.Body, f); err != nil {
 			return fault.Wrap(fault.Internal, err, "a stored fact cannot be read")
 		}
-		c.facts[r.ID] = newEntry(f, r.Rev)
+		e := &entry{Fact: f, rev: r.Rev}
+		if f.Source != nil {
+			e.checked = f.Source.Checked
+		}
+		c.facts[r.ID] = e
 	}
 	return nil
 }
@@ -317,18 +313,9 @@ func (s *Service) commit(ctx context.Context, store record.Store, t *change) err
 		return err
 	}
 	limit := record.Limit{Records: MaxFacts, Of: "facts of this caller, in any state"}
-	state, err := store.ChangeRecords(ctx, space(t.project, t.user), changes, limit, events, t.now.UnixMilli())
-	if err != nil {
+	if _, err := store.ChangeRecords(ctx, space(t.project, t.user), changes, limit, events, t.now.UnixMilli()); err != nil {
 		return err
 	}
-	for id, f := range t.puts {
-		t.facts[id] = newEntry(f, state.Rev)
-	}
-	for _, id := range t.drops {
-		delete(t.facts, id)
-	}
-	t.bytes = state.Bytes
-	t.place.Wrote(state)
 	for _, what := range t.counts {
 		s.cfg.Count(what, "")
 	}

@@ -161,32 +161,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestWrote: what the caller in the entry has stored itself is not read again, and what others have
-// stored meanwhile is.
-func TestWrote(t *testing.T) {
-	t.Parallel()
-	s := &store{InMemory: storetest.New()}
-	c := open(s, nil)
-	for i, others := range []bool{false, true} {
-		e, err := c.Enter(t.Context(), space("s"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if others {
-			s.put(t, "s", "other=1")
-		}
-		own := fmt.Sprint(i)
-		e.Value.byID[own] = "mine"
-		e.Wrote(s.put(t, "s", own+"=mine"))
-		e.Leave()
-		s.reads()
-		got := get(t, c, "s")
-		if _, listed := s.reads(); (listed > 0) != others || slices.Contains(got, "other=1") != others || !slices.Contains(got, own+"=mine") {
-			t.Errorf("others %t: %q after reading %d records", others, got, listed)
-		}
-	}
-}
-
 // TestBudget: the index that was not used for the longest time goes first, one that is too large
 // for all of the memory is not kept, and removed ones are gone.
 func TestBudget(t *testing.T) {

@@ -88,11 +88,3 @@ func (s *Spaces[T]) follow(ctx context.Context, e *Entry[record.Space, T]) error
 	e.read = e.read || err == nil
 	return err
 }
-
-// Wrote is for a caller in the entry that has changed the space and the index alike: now is the
-// state that the store returned. The index takes what others have changed at the next Enter.
-func (e *Entry[K, T]) Wrote(now record.State) {
-	if now.Rev == e.state.Rev+1 {
-		e.state = now
-	}
-}
