@@ -98,7 +98,7 @@ func rules() map[string]rule {
 		"memory/feed":                  {[]string{"memory"}, nil},
 		"memory/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp}},
 		"memory/items":                 {[]string{"memory", "memory/agents", "memory/record", "memory/told", "memory/window", "internal/fault"}, nil},
-		"memory/recall":                {[]string{"memory", "memory/items", "memory/resident", "internal/fault"}, []string{snowball, xtext}},
+		"memory/recall":                {[]string{"memory", "memory/items", "memory/resident", "internal/fault", "internal/text"}, []string{snowball, xtext}},
 		"memory/aftercall":             {[]string{"memory", "memory/record", "internal/fault"}, nil},
 		"memory/resident":              {[]string{"memory/record", "internal/cache", "internal/fault"}, nil},
 		"memory/remember":              {[]string{"memory", "memory/aftercall", "memory/pattern", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
