@@ -34,19 +34,14 @@ const page = 200
 type index struct {
 	*recall.Index
 	entries map[string]place // by ID
-	named   map[recallKey]*place
 }
 
 // place is what the index knows of an entry.
 type place struct {
-	recallKey
-	id, document string
-	tags         []string
-}
-
-type recallKey struct {
-	call string
-	seq  int64
+	call     string
+	seq      int64
+	document string
+	tags     []string
 }
 
 // Search returns the entries of a base that answer a query, best first, and how much of the query
@@ -102,8 +97,8 @@ func (s *Service) find(ctx context.Context, b *Base, q Query) ([]recall.Hit, str
 	query := recall.Query{Text: q.Text, K: q.K, Now: s.cfg.Now()}
 	if q.Document != "" || len(q.Tags) > 0 {
 		query.Except = func(t *recall.Turn) bool {
-			p := at.Value.named[recallKey{t.Call, t.Seq}]
-			return p == nil || q.Document != "" && p.document != q.Document ||
+			p := at.Value.entries[t.ID]
+			return q.Document != "" && p.document != q.Document ||
 				slices.ContainsFunc(q.Tags, func(tag string) bool { return !slices.Contains(p.tags, tag) })
 		}
 	}
@@ -112,7 +107,7 @@ func (s *Service) find(ctx context.Context, b *Base, q Query) ([]recall.Hit, str
 }
 
 func newIndex(record.Space) *index {
-	return &index{recall.NewIndex(), map[string]place{}, map[recallKey]*place{}}
+	return &index{recall.NewIndex(), map[string]place{}}
 }
 
 // refuse refuses the index of a base that is searched in the store, with errLarge, or whose index
@@ -143,7 +138,6 @@ func (r *index) apply(rec *record.Record) error {
 	if p, ok := r.entries[rec.ID]; ok {
 		r.Remove(p.call, p.seq)
 		delete(r.entries, rec.ID)
-		delete(r.named, p.recallKey)
 	}
 	if rec.Deleted {
 		return nil
@@ -154,14 +148,14 @@ func (r *index) apply(rec *record.Record) error {
 	}
 	// An entry of its own is a call of its own, so that entries do not count as neighbors. The
 	// pieces of a text are neighbors.
-	p := place{recallKey: recallKey{"entry " + rec.ID, 1}, id: rec.ID, tags: e.Tags}
+	p := place{call: "entry " + rec.ID, seq: 1, tags: e.Tags}
 	if src := e.Source; src != nil {
 		p.document = src.Document
 		if src.Part > 0 {
-			p.recallKey = recallKey{"document " + src.Document, int64(src.Part)}
+			p.call, p.seq = "document "+src.Document, int64(src.Part)
 		}
 	}
-	r.entries[rec.ID], r.named[p.recallKey] = p, &p
+	r.entries[rec.ID] = p
 	r.Put(recall.Turn{Call: p.call, Seq: p.seq, ID: rec.ID, Text: e.searched(), Complete: true})
 	return nil
 }
