@@ -104,6 +104,11 @@ func ValidName(field, s string, maxChars int) error {
 	return nil
 }
 
+// Unspaced reports whether a character belongs to a script that does not separate words.
+func Unspaced(r rune) bool {
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+}
+
 // Clip shortens s to at most n bytes, at a character, for an error message.
 func Clip(s string, n int) string {
 	if len(s) <= n {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/recall"
@@ -278,7 +279,7 @@ func fold(s string) folded {
 			gap = gap || r != '\'' && r != '’' // not within don't
 			continue
 		}
-		free := unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+		free := text.Unspaced(r)
 		if gap && unicode.IsDigit(r) && unicode.IsDigit(last) {
 			f.edge = append(f.edge, true)
 			b.WriteByte(' ')

@@ -7,20 +7,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/resident"
 )
 
 // Space is the name of the space of a caller's facts.
 const Space = "fact"
 
 const (
-	atOnce = 50 // facts changed at a time; 2 more at most, and all below record.MaxBytes
-	cached = 64 << 20
+	atOnce = 50       // facts changed at a time; 2 more at most, and all below record.MaxBytes
+	cached = 64 << 20 // bytes of all facts and indexes in memory
 )
 
 // Config is what a Service needs. All fields are required.
@@ -71,24 +71,20 @@ type Notice struct {
 // Service keeps facts. Its methods are safe for concurrent use.
 type Service struct {
 	cfg     Config
-	callers *cache.Cache[key, *caller]
+	callers *resident.Spaces[*caller]
 }
 
-type key struct{ project, user string }
-
-func (k key) space() record.Space {
-	return record.Space{Project: k.project, Name: Space, User: k.user}
+func space(project, user string) record.Space {
+	return record.Space{Project: project, Name: Space, User: user}
 }
 
-// caller has the facts of a caller as of a state of their space.
+// caller has the facts of a caller.
 type caller struct {
-	key
-	// busy is held by the one that uses the rest. It is a channel, so that others can give up
-	// waiting.
-	busy  chan struct{}
-	names []string // all IDs of the caller
-	state record.State
-	facts map[string]*entry
+	project, user string
+	place         *resident.Entry[record.Space, *caller] // that the caller of enter is in
+	names         []string                               // all IDs of the caller
+	bytes         int64                                  // of the facts in the store
+	facts         map[string]*entry
 	// gone are agents of sources that are no longer stored.
 	gone map[string]bool
 	// index is for Recall, with the revisions of the facts in it; nil until it is needed.
@@ -105,13 +101,14 @@ type entry struct {
 
 // NewService returns a Service.
 func NewService(cfg Config) *Service {
-	return &Service{cfg: cfg, callers: cache.New[key](cached, func(c *caller) int64 {
-		return c.state.Bytes*6 + 1024 // an estimate, with the index
-	})}
+	fresh := func(at record.Space) *caller {
+		return &caller{project: at.Project, user: at.User, facts: map[string]*entry{}, gone: map[string]bool{}}
+	}
+	return &Service{cfg: cfg, callers: resident.NewSpaces(cfg.Store, cached, fresh, nil)}
 }
 
 // Forget drops the facts of a user who was erased from memory.
-func (s *Service) Forget(project, user string) { s.callers.Remove(key{project, user}) }
+func (s *Service) Forget(project, user string) { s.callers.Remove(space(project, user)) }
 
 // enter returns the facts of a caller, by any of its names, as they are now, locked; leave unlocks
 // them.
@@ -120,31 +117,23 @@ func (s *Service) enter(ctx context.Context, project, user string) (*caller, err
 	if err != nil {
 		return nil, err
 	}
-	k := key{project, names[0]}
-	c := s.callers.GetOrSet(k, func() *caller {
-		return &caller{key: k, busy: make(chan struct{}, 1), facts: map[string]*entry{}, gone: map[string]bool{}}
-	})
-	select {
-	case c.busy <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
-	}
-	c.names = names
-	before := c.state.Bytes
-	if err := record.Follow(ctx, s.cfg.Store, c.space(), &c.state, c.put, func() { clear(c.facts) }); err != nil {
-		<-c.busy
+	e, err := s.callers.Enter(ctx, space(project, names[0]))
+	if err != nil {
 		return nil, err
 	}
-	if c.state.Bytes != before {
-		s.callers.Reweigh(k, c)
-	}
+	c := e.Value
+	c.place, c.names = e, names
 	return c, nil
 }
 
-func (c *caller) leave() { <-c.busy }
+func (c *caller) leave() { c.place.Leave() }
 
-// put takes over records.
-func (c *caller) put(list []record.Record, _ record.State) error {
+// Bytes estimates what the facts take in memory, with the index.
+func (c *caller) Bytes() int64 { return c.bytes * 6 }
+
+// Take takes over records.
+func (c *caller) Take(list []record.Record, now record.State) error {
+	c.bytes = now.Bytes
 	for _, r := range list {
 		if r.Deleted {
 			delete(c.facts, r.ID)
@@ -324,22 +313,8 @@ func (s *Service) commit(ctx context.Context, store record.Store, t *change) err
 		return err
 	}
 	limit := record.Limit{Records: MaxFacts, Of: "facts of this caller, in any state"}
-	state, err := store.ChangeRecords(ctx, t.space(), changes, limit, events, t.now.UnixMilli())
-	if err != nil {
+	if _, err := store.ChangeRecords(ctx, space(t.project, t.user), changes, limit, events, t.now.UnixMilli()); err != nil {
 		return err
-	}
-	for id, f := range t.puts {
-		e := &entry{Fact: f, rev: state.Rev}
-		if f.Source != nil {
-			e.checked = f.Source.Checked
-		}
-		t.facts[id] = e
-	}
-	for _, id := range t.drops {
-		delete(t.facts, id)
-	}
-	if state.Rev == t.state.Rev+1 { // else others have changed something too, which is read next time
-		t.state = state
 	}
 	for _, what := range t.counts {
 		s.cfg.Count(what, "")

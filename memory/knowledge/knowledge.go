@@ -48,15 +48,16 @@ const (
 	rdf        = "rdf"
 )
 
-// Base is a set of entries with its settings.
+// Base is a set of entries with its settings, which are the body of its record.
 type Base struct {
-	Project, Name string
-	Kind          string          // JSONSchema or Custom
-	Schema        json.RawMessage // of entries' data; nil = any object
-	Versioning    bool            // keep earlier versions of entries
-	MaxEntries    int
-	CreatedMS     int64
-	UpdatedMS     int64
+	Project    string          `json:"-"`
+	Name       string          `json:"-"`
+	Kind       string          `json:"kind"`             // JSONSchema or Custom
+	Schema     json.RawMessage `json:"schema,omitempty"` // of entries' data; nil = any object
+	Versioning bool            `json:"versioning"`       // keep earlier versions of entries
+	MaxEntries int             `json:"max_entries"`
+	CreatedMS  int64           `json:"created_ms"`
+	UpdatedMS  int64           `json:"updated_ms"`
 }
 
 // DefaultBase returns a base with the default settings.
@@ -204,8 +205,11 @@ func (e *Entry) same(o *Entry) bool {
 		(e.Source == o.Source || e.Source != nil && o.Source != nil && *e.Source == *o.Source)
 }
 
-// read decodes the record of an entry.
+// read decodes the record of an entry. Without a record, the entry has version 0.
 func read(r *record.Record) (s stored, err error) {
+	if r.Body == nil {
+		return s, nil
+	}
 	if err := json.Unmarshal(r.Body, &s); err != nil {
 		return s, fault.Wrap(fault.Internal, err, fmt.Sprintf("the record of entry %q cannot be read", r.ID))
 	}

@@ -9,11 +9,11 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/memory/resident"
 )
 
 // Config is what a Service needs. All fields are required.
@@ -28,47 +28,30 @@ type Config struct {
 	Redact func(project string) *redact.Redactor
 }
 
-// Service keeps knowledge bases. Its methods are safe for concurrent use. Imports are
-// jobs.
+// Service keeps knowledge bases. Its methods are safe for concurrent use. Imports
+// are jobs.
 type Service struct {
 	cfg     Config
-	indexes *cache.Cache[baseKey, *resident]
-	loads   chan struct{} // has a value for each index that is being read from its beginning
-	queue   *job.Queue    // of imports
+	indexes *resident.Spaces[*index]
+	queue   *job.Queue // of imports
 }
-
-type baseKey struct{ project, base string }
 
 // New returns a Service whose imports the jobs make.
 func New(jobs *job.Runner, cfg Config) *Service {
-	s := &Service{cfg: cfg, loads: make(chan struct{}, loaders), indexes: cache.New[baseKey](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+	s := &Service{cfg: cfg}
+	s.indexes = resident.NewSpaces(cfg.Store, int64(cfg.MaxMB)<<20, newIndex, s.refuse)
 	s.queue = jobs.Handle(s.kind())
 	return s
 }
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
 
-// retry is record.Retry for entries.
-func retry(ctx context.Context, change func() error) error {
-	return record.Retry(ctx, "the entries of this knowledge base", change)
-}
-
-// settings is the body of a base's record.
-type settings struct {
-	Kind       string          `json:"kind"`
-	Schema     json.RawMessage `json:"schema,omitempty"`
-	Versioning bool            `json:"versioning"`
-	MaxEntries int             `json:"max_entries"`
-	CreatedMS  int64           `json:"created_ms"`
-	UpdatedMS  int64           `json:"updated_ms"`
-}
-
-func base(project string, r *record.Record) (Base, error) {
-	var in settings
-	if err := json.Unmarshal(r.Body, &in); err != nil {
-		return Base{}, fault.Wrap(fault.Internal, err, fmt.Sprintf("the record of knowledge base %q cannot be read", r.ID))
+func base(project string, r *record.Record) (b Base, err error) {
+	if err := json.Unmarshal(r.Body, &b); err != nil {
+		return b, fault.Wrap(fault.Internal, err, fmt.Sprintf("the record of knowledge base %q cannot be read", r.ID))
 	}
-	return Base{project, r.ID, in.Kind, in.Schema, in.Versioning, in.MaxEntries, in.CreatedMS, in.UpdatedMS}, nil
+	b.Project, b.Name = project, r.ID
+	return b, nil
 }
 
 // PutBase creates a base or replaces the settings of one. Entries that are stored already are not
@@ -77,27 +60,22 @@ func (s *Service) PutBase(ctx context.Context, b Base) (Base, error) {
 	if err := b.check(); err != nil {
 		return Base{}, err
 	}
-	err := record.Retry(ctx, "the settings of this knowledge base", func() error {
-		b.UpdatedMS = s.nowMS()
-		b.CreatedMS = b.UpdatedMS
-		old, err := s.cfg.Store.Record(ctx, baseSpace(b.Project), b.Name)
-		switch {
-		case err == nil:
-			was, err := base(b.Project, &old)
-			if err != nil {
-				return err
+	b.UpdatedMS = s.nowMS()
+	_, err := record.Update{
+		Space: baseSpace(b.Project), IDs: []string{b.Name}, What: "the settings of this knowledge base", Limit: record.Limit{Records: MaxBases, Of: "knowledge bases"}, NowMS: b.UpdatedMS,
+		Decide: func(_ int, old record.Record) (body []byte, changed bool, err error) {
+			b.CreatedMS = b.UpdatedMS
+			if old.Rev != 0 {
+				was, err := base(b.Project, &old)
+				if err != nil {
+					return nil, false, err
+				}
+				b.CreatedMS = was.CreatedMS
 			}
-			b.CreatedMS = was.CreatedMS
-		case !fault.Is(err, fault.NotFound):
-			return err
-		}
-		body, err := json.Marshal(settings{b.Kind, b.Schema, b.Versioning, b.MaxEntries, b.CreatedMS, b.UpdatedMS})
-		if err != nil {
-			return err
-		}
-		_, err = s.cfg.Store.ChangeRecords(ctx, baseSpace(b.Project), []record.Change{{ID: b.Name, Body: body, If: old.Rev}}, record.Limit{Records: MaxBases, Of: "knowledge bases"}, nil, b.UpdatedMS)
-		return err
-	})
+			body, err = json.Marshal(b)
+			return body, true, err
+		},
+	}.Apply(ctx, s.cfg.Store)
 	return b, err
 }
 
@@ -181,7 +159,7 @@ func (s *Service) DeleteBase(ctx context.Context, project, name string) error {
 			return err
 		}
 	}
-	s.indexes.Remove(baseKey{project, name})
+	s.indexes.Remove(b.space())
 	return nil
 }
 
@@ -200,16 +178,9 @@ func (s *Service) Put(ctx context.Context, project, name string, e Entry, ifVers
 	if err := s.checkEntry(&b, schema, "", &e); err != nil {
 		return Entry{}, err
 	}
-	var out Entry
-	err = retry(ctx, func() error {
-		change, next, err := s.decide(ctx, &b, e, ifVersion)
-		if err != nil {
-			return err
-		}
-		out = next
-		return s.change(ctx, &b, change)
-	})
-	return out, err
+	list := []Entry{e}
+	err = s.store(ctx, &b, ifVersion, list)
+	return list[0], err
 }
 
 // checkEntry checks an entry that is to be stored in a base.
@@ -220,27 +191,36 @@ func (s *Service) checkEntry(b *Base, schema *jsonschema.Schema, field string, e
 	return meets(schema, field+"data", e.Data)
 }
 
-// decide returns the change that stores an entry, without a body if nothing changes.
-func (s *Service) decide(ctx context.Context, b *Base, e Entry, ifVersion *int64) (record.Change, Entry, error) {
-	change := record.Change{ID: e.ID}
-	var was stored
-	r, err := s.cfg.Store.Record(ctx, b.space(), e.ID)
-	if err == nil {
-		change.If = r.Rev
-		was, err = read(&r)
-	} else if fault.Is(err, fault.NotFound) {
-		err = nil
+// store stores entries of different IDs in a base, and sets them to what it then holds.
+func (s *Service) store(ctx context.Context, b *Base, ifVersion *int64, entries []Entry) error {
+	ids := make([]string, len(entries))
+	for i := range entries {
+		ids[i] = entries[i].ID
 	}
-	if err == nil {
-		err = checkVersion(e.ID, was.Version, ifVersion)
-	}
-	if err != nil || was.Version > 0 && was.same(&e) {
-		return change, was.Entry, err
-	}
-	next, body, err := was.replaced(e, b.Versioning, s.cfg.Now())
-	change.Body = body
-	return change, next.Entry, err
+	_, err := record.Update{
+		Space: b.space(), IDs: ids, What: theEntries, Limit: record.Limit{Records: int64(b.MaxEntries), Of: "entries in this knowledge base"}, NowMS: s.nowMS(),
+		Decide: func(i int, old record.Record) ([]byte, bool, error) {
+			was, err := read(&old)
+			if err == nil {
+				err = checkVersion(ids[i], was.Version, ifVersion)
+			}
+			if err != nil {
+				return nil, false, err
+			}
+			if was.Version > 0 && was.same(&entries[i]) {
+				entries[i] = was.Entry
+				return nil, false, nil
+			}
+			next, body, err := was.replaced(entries[i], b.Versioning, s.cfg.Now())
+			entries[i] = next.Entry
+			return body, true, err
+		},
+	}.Apply(ctx, s.cfg.Store)
+	return err
 }
+
+// theEntries is the name of a base's entries in errors.
+const theEntries = "the entries of this knowledge base"
 
 func checkVersion(id string, is int64, want *int64) error {
 	if want == nil || *want == is {
@@ -251,21 +231,6 @@ func checkVersion(id string, is int64, want *int64) error {
 		has = "no version"
 	}
 	return fault.New(fault.Conflict, "if_version: is %d, but entry %q has %s", *want, id, has)
-}
-
-// change stores changes that have a body.
-func (s *Service) change(ctx context.Context, b *Base, changes ...record.Change) error {
-	var list []record.Change
-	for _, c := range changes {
-		if c.Body != nil {
-			list = append(list, c)
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	_, err := s.cfg.Store.ChangeRecords(ctx, b.space(), list, record.Limit{Records: int64(b.MaxEntries), Of: "entries in this knowledge base"}, nil, s.nowMS())
-	return err
 }
 
 // Get returns an entry with its earlier versions, the newest first, or fault.NotFound.
@@ -298,23 +263,17 @@ func (s *Service) Delete(ctx context.Context, project, name, id string, ifVersio
 	if err := checkID("id", id); err != nil {
 		return err
 	}
-	return retry(ctx, func() error {
-		r, err := s.cfg.Store.Record(ctx, b.space(), id)
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return err
-		}
-		var e stored
-		if err == nil {
-			if e, err = read(&r); err != nil {
-				return err
+	_, err = record.Update{
+		Space: b.space(), IDs: []string{id}, What: theEntries, NowMS: s.nowMS(),
+		Decide: func(_ int, old record.Record) ([]byte, bool, error) {
+			e, err := read(&old)
+			if err == nil {
+				err = checkVersion(id, e.Version, ifVersion)
 			}
-		}
-		if err := checkVersion(id, e.Version, ifVersion); err != nil || e.Version == 0 {
-			return err
-		}
-		_, err = s.cfg.Store.ChangeRecords(ctx, b.space(), []record.Change{{ID: id, If: r.Rev}}, record.Limit{}, nil, s.nowMS())
-		return err
-	})
+			return nil, true, err
+		},
+	}.Apply(ctx, s.cfg.Store)
+	return err
 }
 
 // List returns the entries of a base by their IDs, after the given one ("" = from the beginning),

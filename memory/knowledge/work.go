@@ -74,7 +74,7 @@ func (w *work) store(ctx context.Context, b *Base, schema *jsonschema.Schema, dr
 	var entries []Entry
 	seen := map[string]bool{}
 	flush := func() error {
-		err := w.storePiece(ctx, b, entries)
+		err := w.s.store(ctx, b, nil, entries)
 		entries = entries[:0]
 		clear(seen)
 		return err
@@ -103,33 +103,6 @@ func (w *work) store(ctx context.Context, b *Base, schema *jsonschema.Schema, dr
 		return err
 	}
 	w.m.Done += len(drafts)
-	return nil
-}
-
-// storePiece stores entries of different IDs, as many at once as a change may have.
-func (w *work) storePiece(ctx context.Context, b *Base, entries []Entry) error {
-	for len(entries) > 0 {
-		n := 0
-		err := retry(ctx, func() error {
-			var changes []record.Change
-			size := 0
-			for n = 0; n < len(entries); n++ {
-				c, _, err := w.s.decide(ctx, b, entries[n], nil)
-				if err != nil {
-					return err
-				}
-				if size += len(c.ID) + len(c.Body); size > record.MaxBytes && n > 0 {
-					break
-				}
-				changes = append(changes, c)
-			}
-			return w.s.change(ctx, b, changes...)
-		})
-		if err != nil {
-			return err
-		}
-		entries = entries[n:]
-	}
 	return nil
 }
 

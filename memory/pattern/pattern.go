@@ -98,30 +98,26 @@ func (s *Service) change(ctx context.Context, project, id string, decide func(*P
 	if err := checkID(id); err != nil {
 		return p, err
 	}
-	err = record.Retry(ctx, "the patterns of this project", func() error {
-		p = Pattern{}
-		r, err := s.cfg.Store.Record(ctx, space(project), id)
-		if err == nil {
-			p, err = read(&r)
-		} else if fault.Is(err, fault.NotFound) {
-			err = nil
-		}
-		changed := false
-		if err == nil {
-			changed, err = decide(&p)
-		}
-		if err != nil || !changed {
-			return err
-		}
-		p.ID, p.UpdatedMS = id, s.cfg.Now().UnixMilli()
-		p.CreatedMS = cmp.Or(p.CreatedMS, p.UpdatedMS)
-		body, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		_, err = s.cfg.Store.ChangeRecords(ctx, space(project), []record.Change{{ID: id, Body: body, If: r.Rev}}, record.Limit{Records: MaxPatterns, Of: "patterns"}, nil, p.UpdatedMS)
-		return err
-	})
+	now := s.cfg.Now().UnixMilli()
+	_, err = record.Update{
+		Space: space(project), IDs: []string{id}, What: "the patterns of this project", Limit: record.Limit{Records: MaxPatterns, Of: "patterns"}, NowMS: now,
+		Decide: func(_ int, old record.Record) (body []byte, changed bool, err error) {
+			p = Pattern{}
+			if old.Rev != 0 {
+				p, err = read(&old)
+			}
+			if err == nil {
+				changed, err = decide(&p)
+			}
+			if err != nil || !changed {
+				return nil, false, err
+			}
+			p.ID, p.UpdatedMS = id, now
+			p.CreatedMS = cmp.Or(p.CreatedMS, p.UpdatedMS)
+			body, err = json.Marshal(p)
+			return body, true, err
+		},
+	}.Apply(ctx, s.cfg.Store)
 	return p, err
 }
 

@@ -11,19 +11,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/resident"
 )
 
-const (
-	// builders is how many indexes are built at a time, maxWaiting how many of one project wait.
-	builders   = 2
-	maxWaiting = 32
-	// page is how many messages are read at a time.
-	page = 500
-)
+// page is how many messages are read at a time.
+const page = 500
 
 // The values of Result.Degraded.
 const (
@@ -48,29 +43,19 @@ type Config struct {
 // while Run runs.
 type Service struct {
 	cfg     Config
-	callers *cache.Cache[callerKey, *caller]
-	wake    chan struct{} // has a value when a builder is to look for work
-
-	mu       sync.Mutex           // guards the rest; may be locked while a caller's mu is held
-	waiting  map[string][]*caller // callers to build, by project
-	projects []string             // those with waiting callers, the next one first
+	callers *resident.Cache[callerKey, *caller]
 }
 
 type callerKey struct{ project, user string }
 
 // caller is the index of one caller with what is known of its calls.
 type caller struct {
-	callerKey
-	names []string // under which its calls are stored
-	// loading is held by the one that brings the index up to date. It is a channel, so that a
-	// search can give up waiting for it.
-	loading chan struct{}
+	project string
+	names   []string // under which its calls are stored
 
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the rest, which is changed within the entry alone
 	index  *Index
 	agents map[string]agentState
-	queued bool          // waits for a builder or has one
-	ready  chan struct{} // closed when all calls have been read once
 }
 
 // agentState is up to where an agent's messages are in the index.
@@ -83,36 +68,11 @@ type agentState struct {
 
 // NewService returns a Service.
 func NewService(cfg Config) *Service {
-	return &Service{
-		cfg: cfg, wake: make(chan struct{}, builders), waiting: map[string][]*caller{},
-		callers: cache.New[callerKey](int64(cfg.MaxMB)<<20, func(c *caller) int64 {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.index.Bytes() + 1024
-		}),
-	}
+	return &Service{cfg, resident.New[callerKey, *caller](int64(cfg.MaxMB) << 20)}
 }
 
 // Run builds indexes until ctx is done.
-func (s *Service) Run(ctx context.Context) error {
-	var group sync.WaitGroup
-	for range builders {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				if c := s.next(); c != nil {
-					s.build(ctx, c)
-					continue
-				}
-				select {
-				case <-ctx.Done():
-				case <-s.wake:
-				}
-			}
-		})
-	}
-	group.Wait()
-	return nil
-}
+func (s *Service) Run(ctx context.Context) error { return s.callers.Run(ctx, s.build) }
 
 // Warm starts to bring the index of a caller up to date who is about to be asked for. It does not
 // wait for that. Without a user it does nothing.
@@ -122,7 +82,7 @@ func (s *Service) Warm(ctx context.Context, project, user string) {
 	}
 	user, names, err := s.who(ctx, project, user)
 	if err == nil && len(names) > 0 { // else the search tells
-		s.queue(s.caller(project, user, names))
+		s.caller(project, user, names).Warm(project)
 	}
 }
 
@@ -137,97 +97,37 @@ func (s *Service) who(ctx context.Context, project, name string) (string, []stri
 	return s.cfg.Who(ctx, project, name)
 }
 
-// caller returns the index of a user. It replaces an index with other names.
-func (s *Service) caller(project, user string, names []string) *caller {
+// caller returns the entry of the index of a user. It replaces an index with other names.
+func (s *Service) caller(project, user string, names []string) *resident.Entry[callerKey, *caller] {
 	k := callerKey{project, user}
 	for {
-		c := s.callers.GetOrSet(k, func() *caller {
-			return &caller{
-				callerKey: k, names: names, loading: make(chan struct{}, 1), index: NewIndex(), agents: map[string]agentState{}, ready: make(chan struct{}),
-			}
+		e := s.callers.Get(k, func() *caller {
+			return &caller{project: project, names: names, index: NewIndex(), agents: map[string]agentState{}}
 		})
-		if slices.Equal(c.names, names) {
-			return c
+		if slices.Equal(e.Value.names, names) {
+			return e
 		}
 		s.callers.Remove(k)
 	}
 }
 
-// queue lets a caller wait for a builder, which brings its index up to date, unless it waits
-// already. If too many of its project wait, it does nothing, and the next search tries again.
-func (s *Service) queue(c *caller) {
+// Bytes returns about how much memory the index takes.
+func (c *caller) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.queued {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := s.waiting[c.project]
-	if len(list) == maxWaiting {
-		return
-	}
-	if len(list) == 0 {
-		s.projects = append(s.projects, c.project)
-	}
-	s.waiting[c.project] = append(list, c)
-	c.queued = true
-	select {
-	case s.wake <- struct{}{}:
-	default: // all builders look for work anyway
-	}
-}
-
-// next returns the next caller to build, or nil. Projects take turns.
-func (s *Service) next() *caller {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.projects) == 0 {
-		return nil
-	}
-	p := s.projects[0]
-	s.projects = s.projects[1:]
-	list := s.waiting[p]
-	if len(list) == 1 {
-		delete(s.waiting, p)
-	} else {
-		s.waiting[p] = list[1:]
-		s.projects = append(s.projects, p)
-	}
-	return list[0]
-}
-
-func (c *caller) isReady() bool {
-	select {
-	case <-c.ready:
-		return true
-	default:
-		return false
-	}
+	return c.index.Bytes()
 }
 
 // build reads what is missing of the calls of a caller.
-func (s *Service) build(ctx context.Context, c *caller) {
-	c.loading <- struct{}{}
-	defer func() {
-		<-c.loading
-		c.mu.Lock()
-		c.queued = false
-		c.mu.Unlock()
-	}()
+func (s *Service) build(ctx context.Context, c *caller) error {
 	now, err := items.AgentsOf(ctx, s.cfg.Items, c.project, c.names)
 	if err == nil {
 		err = s.load(ctx, c, now, "")
 	}
-	if err != nil {
-		if ctx.Err() == nil {
-			s.cfg.OnError("build the index of a caller", err)
-		}
-		return
+	if err != nil && ctx.Err() == nil {
+		s.cfg.OnError("build the index of a caller", err)
 	}
-	if !c.isReady() {
-		close(c.ready)
-	}
+	return err
 }
 
 // Result is what a search found.
@@ -261,28 +161,23 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 		s.callers.Remove(callerKey{project, user})
 		return Result{Strength: None, Forbidden: len(names) == 0}, nil
 	}
-	c := s.caller(project, user, names)
-	out := Result{Calls: len(now)}
-	if !c.isReady() {
-		s.queue(c)
+	e := s.caller(project, user, names)
+	c, out := e.Value, Result{Calls: len(now)}
+	if e.Cold() {
 		select {
-		case <-c.ready:
+		case <-e.Warm(project):
 		case <-within.Done():
 			out.Degraded = append(out.Degraded, Cold)
 		}
 	}
-	if c.isReady() && !c.current(now, q.NotCall) {
-		select {
-		case c.loading <- struct{}{}:
-			err = s.load(within, c, now, q.NotCall)
-			<-c.loading
-		case <-within.Done():
-			err = within.Err()
-		}
-		if late(err) {
+	if !e.Cold() && !c.current(now, q.NotCall) {
+		err = e.Enter(within, func() error { return s.load(within, c, now, q.NotCall) })
+		if err == nil {
+			e.Leave()
+		} else if late(err) {
 			out.Degraded = append(out.Degraded, Behind)
-			s.queue(c) // a builder has no deadline
-		} else if err != nil {
+			e.Warm(project) // Run has no deadline
+		} else {
 			return Result{}, err
 		}
 	}
@@ -329,9 +224,8 @@ func (c *caller) current(now []items.AgentVersion, notAsked string) bool {
 }
 
 // load brings the index up to date with the agents as they are now, newest first, but for one whose
-// call is not asked for. The caller holds c.loading.
+// call is not asked for. It runs within the entry.
 func (s *Service) load(ctx context.Context, c *caller, now []items.AgentVersion, notAsked string) error {
-	defer func() { s.callers.Reweigh(c.callerKey, c) }()
 	slices.SortFunc(now, func(a, b items.AgentVersion) int { return cmp.Compare(b.No, a.No) })
 	c.mu.Lock()
 	there := map[string]bool{}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/blevesearch/snowballstem"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // maxWord is how many bytes of a word are compared; longer words are cut.
@@ -51,7 +53,7 @@ func split(s string, each func(word)) {
 	}
 	for i, r := range s {
 		switch {
-		case r >= utf8.RuneSelf && unspaced(r):
+		case r >= utf8.RuneSelf && text.Unspaced(r):
 			flush(i)
 			if last != 0 {
 				each(word{text: string([]rune{last, r}), pair: true})
@@ -102,11 +104,6 @@ func splitASCII(s string, each func(word)) {
 			start, digits = -1, false
 		}
 	}
-}
-
-// unspaced reports whether a character belongs to a script that does not separate words.
-func unspaced(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
 // stem returns the stem of a word in a language.

@@ -162,7 +162,7 @@ func (s *Service) storeMade(ctx context.Context, c Collection, d *Document, rev 
 
 // pending returns the IDs of documents that have no embedding of the index's model, at most n, and
 // that model.
-func (r *resident) pending(n int) (ids []string, model string) {
+func (r *live) pending(n int) (ids []string, model string) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for i := range r.index.docs {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // index is what a search needs of the documents of a collection. Contents stay in the store.
@@ -15,14 +16,14 @@ type index struct {
 	docs  []entry          // by slot
 	free  []int32          // slots that may be used again
 	vocab map[string]int32
-	words []string  // by number; "" for numbers that may be used again
-	df    []int32   // documents that have the word
-	idf   []float64 // see weights; nil after a change
-	spare []int32   // numbers of words that may be used again
-	rows  *rows     // of the embeddings; nil without any
-	model string    // whose embeddings made holds; "" = none
-	made  *rows     // of the embeddings that the model made; nil without any
-	size  int64     // bytes, about, without rows
+	words []string                  // by number; "" for numbers that may be used again
+	df    []int32                   // documents that have the word
+	spare []int32                   // numbers of words that may be used again
+	idf   atomic.Pointer[[]float64] // see weights; nil after a change
+	rows  *rows                     // of the embeddings; nil without any
+	model string                    // whose embeddings made holds; "" = none
+	made  *rows                     // of the embeddings that the model made; nil without any
+	size  int64                     // bytes, about, without rows
 }
 
 // entry is a document in an index.
@@ -108,7 +109,7 @@ func (x *index) put(d *Document) error {
 	}
 	x.slots[d.ID] = slot
 	x.size += e.bytes()
-	x.idf = nil
+	x.idf.Store(nil)
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (x *index) remove(id string) {
 	delete(x.slots, id)
 	*e = entry{row: -1, made: -1}
 	x.free = append(x.free, slot)
-	x.idf = nil
+	x.idf.Store(nil)
 }
 
 // count returns the words of a text and adds it to their document frequencies.
@@ -216,16 +217,18 @@ func (x *index) filter(values map[string]string) func(*entry) bool {
 	}
 }
 
-// weights returns the words' inverse document frequencies: ln(1+N) - ln(1+df).
+// weights returns the words' inverse document frequencies: ln(1+N) - ln(1+df). The first search
+// after a change makes them.
 func (x *index) weights() []float64 {
-	if x.idf != nil {
-		return x.idf
+	if idf := x.idf.Load(); idf != nil {
+		return *idf
 	}
 	out := make([]float64, len(x.df))
 	all := math.Log1p(float64(len(x.slots)))
 	for i, df := range x.df {
 		out[i] = all - math.Log1p(float64(df))
 	}
+	x.idf.Store(&out)
 	return out
 }
 

@@ -62,13 +62,9 @@ type Hit struct {
 }
 
 const (
-	// page is how many records are read at a time.
-	page = 200
 	// spareHits is how many documents beyond K are scored exactly: the index ranks embeddings by
 	// numbers of a byte each.
 	spareHits = 16
-	// loaders is how many collections are read from their beginning at a time.
-	loaders = 2
 	// readers is how many hits are read from the store at a time.
 	readers = 8
 )
@@ -138,25 +134,41 @@ type candidate struct {
 	score float64
 }
 
-// resident is the index of a collection in memory.
-type resident struct {
-	// loading is held by the one that brings the index up to date. It is a channel, so that a
-	// search can give up waiting for it.
-	loading chan struct{}
-	state   record.State // up to which the space is known; guarded by loading
-	read    bool         // all of the space was read once; guarded by loading
-	// refused is the state of the space in which its index was too large; guarded by loading.
-	refused record.State
-
+// live is the index of a collection that searches share.
+type live struct {
 	mu    sync.RWMutex
-	index *index // also guarded by loading for reading
+	index *index
 }
 
-// bytes estimates what the index takes in memory. The caller holds loading.
-func (r *resident) bytes() int64 { return r.index.bytes() + 1024 }
+// Bytes estimates what the index takes in memory.
+func (r *live) Bytes() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.index.bytes()
+}
+
+// Take puts the documents of records into the index.
+func (r *live) Take(list []record.Record, _ record.State) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range list {
+		if list[i].Deleted {
+			r.index.remove(list[i].ID)
+			continue
+		}
+		d, err := document(&list[i])
+		if err == nil {
+			err = r.index.put(&d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // find returns the candidates for hits, the best first.
-func (r *resident) find(c Collection, q Query, filter map[string]string, made queried, nowMS int64) (_ []candidate, degraded bool, err error) {
+func (r *live) find(c Collection, q Query, filter map[string]string, made queried, nowMS int64) (_ []candidate, degraded bool, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	x, n := r.index, q.K
@@ -241,109 +253,26 @@ func (s *Service) hits(ctx context.Context, c Collection, q Query, filter map[st
 func (h *Hit) entry() scored { return scored{&entry{id: h.ID, at: h.CreatedUS}, h.Score} }
 
 // upToDate returns the index of a collection with all that was stored before the call.
-func (s *Service) upToDate(ctx context.Context, c Collection) (*resident, error) {
-	r := s.indexes.GetOrSet(c, func() *resident {
-		return &resident{loading: make(chan struct{}, 1), index: newIndex(s.modelID())}
-	})
-	select {
-	case r.loading <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
-	}
-	defer func() { <-r.loading }()
-	if model := s.modelID(); model != r.index.model { // nothing else writes it
-		r.reset(model)
-	}
-	known := r.state
-	err := s.load(ctx, c, r)
-	if r.state != known {
-		s.indexes.Reweigh(c, r)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-// load reads the changes that the index does not know. The caller holds r.loading.
-func (s *Service) load(ctx context.Context, c Collection, r *resident) error {
-	if !r.read {
-		empty, err := s.begin(ctx, c, r)
-		if empty || err != nil {
-			return err
-		}
-		defer func() { <-s.loads }()
-	}
-	err := record.Follow(ctx, s.cfg.Store, c.space(), &r.state, func(list []record.Record, now record.State) error {
-		fits, err := r.apply(list, int64(s.cfg.MaxMB)<<19)
-		if err == nil && !fits {
-			r.reset(r.index.model)
-			r.refused = now
-			err = s.tooLarge(c, now)
-		}
-		return err
-	}, func() { r.reset(r.index.model) })
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.read, r.index.idf = true, r.index.weights()
-	return nil
-}
-
-// begin waits until all of a collection may be read, which the caller ends by taking a value from
-// s.loads. It does not wait for a collection that is empty, or that was too large and has not
-// changed since.
-func (s *Service) begin(ctx context.Context, c Collection, r *resident) (empty bool, err error) {
-	_, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{ByRev: true, Limit: 1})
-	switch {
-	case err != nil:
-		return false, err
-	case state.Rev == 0:
-		return true, nil
-	case state == r.refused:
-		return false, s.tooLarge(c, state)
-	}
-	select {
-	case s.loads <- struct{}{}:
-		return false, nil
-	case <-ctx.Done():
-		return false, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
-	}
-}
-
-// tooLarge returns the error for a collection whose index takes too much memory.
-func (s *Service) tooLarge(c Collection, state record.State) error {
-	return fault.New(fault.Quota, "collection %q has %d documents, whose index needs more memory than half of the %d MB of HEARDLOG_VECTORS_MB", c.Name, state.Count, s.cfg.MaxMB)
-}
-
-// reset empties the index. model is whose embeddings it will hold.
-func (r *resident) reset(model string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.index, r.state, r.read, r.refused = newIndex(model), record.State{}, false, record.State{}
-}
-
-// apply puts changes into the index, unless it then has more than limit bytes.
-func (r *resident) apply(list []record.Record, limit int64) (fits bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range list {
-		if list[i].Deleted {
-			r.index.remove(list[i].ID)
-			continue
-		}
-		d, err := document(&list[i])
-		if err == nil {
-			err = r.index.put(&d)
-		}
+func (s *Service) upToDate(ctx context.Context, c Collection) (*live, error) {
+	for {
+		e, err := s.indexes.Enter(ctx, c.space())
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if r.index.bytes() > limit {
-			return false, nil
+		r := e.Value
+		e.Leave()
+		if r.index.model == s.modelID() {
+			return r, nil
 		}
+		s.indexes.Remove(c.space()) // it has the embeddings of another model
 	}
-	return true, nil
+}
+
+// refuse refuses an index that takes too much memory.
+func (s *Service) refuse(at record.Space, now record.State, size int64) error {
+	if size <= int64(s.cfg.MaxMB)<<19 {
+		return nil
+	}
+	name := strings.TrimSuffix(strings.TrimPrefix(at.Name, spacePrefix), "/")
+	return fault.New(fault.Quota, "collection %q has %d documents, whose index needs more memory than half of the %d MB of HEARDLOG_VECTORS_MB", name, now.Count, s.cfg.MaxMB)
 }

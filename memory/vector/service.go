@@ -4,14 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/resident"
 )
 
 // Config is what a Service needs. All fields are required.
@@ -30,9 +31,8 @@ type Config struct {
 // Service holds the rules of collections over a store. Its methods are safe for concurrent use.
 type Service struct {
 	cfg     Config
-	indexes *cache.Cache[Collection, *resident]
-	loads   chan struct{} // has a value for each index that is being read from its beginning
-	place   atomic.Int64  // the last one in the order of insertion
+	indexes *resident.Spaces[*live]
+	place   atomic.Int64 // the last one in the order of insertion
 
 	model atomic.Pointer[Model] // of the Embedder; nil until it is known
 	queue *job.Queue            // of collections with documents that have no embedding
@@ -40,7 +40,9 @@ type Service struct {
 
 // New returns a Service whose embeddings the jobs make.
 func New(jobs *job.Runner, cfg Config) *Service {
-	s := &Service{cfg: cfg, loads: make(chan struct{}, loaders), indexes: cache.New[Collection](int64(cfg.MaxMB)<<20, (*resident).bytes)}
+	s := &Service{cfg: cfg}
+	fresh := func(record.Space) *live { return &live{index: newIndex(s.modelID())} }
+	s.indexes = resident.NewSpaces(cfg.Store, int64(cfg.MaxMB)<<20, fresh, s.refuse)
 	s.handle(jobs)
 	return s
 }
@@ -55,43 +57,34 @@ func (c Collection) aboutSpace() record.Space {
 	return record.Space{Project: c.Project, Name: "vectors", User: c.User}
 }
 
-// retry is record.Retry for documents.
-func retry(ctx context.Context, change func() error) error {
-	return record.Retry(ctx, "the documents of this collection", change)
-}
-
 // open makes sure that a collection has a record, and that its embeddings have the given dimension;
 // 0 = any.
 func (s *Service) open(ctx context.Context, c Collection, dims int) error {
-	return retry(ctx, func() error {
-		r, a, err := s.about(ctx, c)
-		switch {
-		case err != nil:
-			return err
-		case dims != 0 && a.Dimensions != 0 && dims != a.Dimensions:
-			return fault.At(fault.Invalid, "embedding", "has %d numbers, but the embeddings of collection %q have %d", dims, c.Name, a.Dimensions)
-		case r.Rev != 0 && (dims == 0 || dims == a.Dimensions):
-			return nil
-		}
-		body, err := json.Marshal(about{Dimensions: dims})
-		if err != nil {
-			return err
-		}
-		_, err = s.cfg.Store.ChangeRecords(ctx, c.aboutSpace(), []record.Change{{ID: c.Name, Body: body, If: r.Rev}}, record.Limit{Records: MaxCollections, Of: "collections"}, nil, s.nowMS())
-		return err
-	})
+	_, err := record.Update{
+		Space: c.aboutSpace(), IDs: []string{c.Name}, What: "the collections", Limit: record.Limit{Records: MaxCollections, Of: "collections"}, NowMS: s.nowMS(),
+		Decide: func(_ int, old record.Record) ([]byte, bool, error) {
+			a, err := readAbout(&old)
+			switch {
+			case err != nil:
+				return nil, false, err
+			case dims != 0 && a.Dimensions != 0 && dims != a.Dimensions:
+				return nil, false, fault.At(fault.Invalid, "embedding", "has %d numbers, but the embeddings of collection %q have %d", dims, c.Name, a.Dimensions)
+			case old.Rev != 0 && (dims == 0 || dims == a.Dimensions):
+				return nil, false, nil
+			}
+			body, err := json.Marshal(about{Dimensions: dims})
+			return body, true, err
+		},
+	}.Apply(ctx, s.cfg.Store)
+	return err
 }
 
-// about returns a collection's record; both are zero if there is none.
-func (s *Service) about(ctx context.Context, c Collection) (r record.Record, a about, err error) {
-	r, err = s.cfg.Store.Record(ctx, c.aboutSpace(), c.Name)
-	if fault.Is(err, fault.NotFound) {
-		return record.Record{}, a, nil
-	}
-	if err == nil {
+// readAbout decodes a collection's record, of which there may be none.
+func readAbout(r *record.Record) (a about, err error) {
+	if r.Rev != 0 {
 		err = json.Unmarshal(r.Body, &a)
 	}
-	return r, a, err
+	return a, err
 }
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
@@ -120,7 +113,7 @@ func (s *Service) Put(ctx context.Context, c Collection, docs []Document) ([]str
 		return nil, fault.At(fault.Invalid, "documents", "has %d; it must have 1 to %d", len(docs), MaxBatch)
 	}
 	dims := 0
-	ids, last := make([]string, len(docs)), map[string]int{}
+	ids, different, last := make([]string, len(docs)), []string(nil), map[string]int{}
 	for i := range docs {
 		d, field := &docs[i], ""
 		if len(docs) > 1 {
@@ -138,82 +131,37 @@ func (s *Service) Put(ctx context.Context, c Collection, docs []Document) ([]str
 		if ids[i] = d.ID; ids[i] == "" {
 			ids[i] = s.cfg.NewID()
 		}
+		if _, twice := last[ids[i]]; !twice {
+			different = append(different, ids[i])
+		}
 		last[ids[i]] = i
 	}
 	if err := s.open(ctx, c, dims); err != nil {
 		return nil, err
 	}
-	var piece []put
-	size := 0
-	for i, id := range ids {
-		at, ok := last[id]
-		if !ok {
-			continue // it came earlier
-		}
-		delete(last, id)
-		p := put{Document: docs[at], fresh: docs[i].ID == ""}
-		p.ID = id
-		body, err := p.body()
-		if err != nil {
-			return nil, err
-		}
-		need := len(p.ID) + len(body) + 2*len("-9223372036854775808") // its place and time are not set yet
-		if size += need; size > record.MaxBytes || len(piece) == record.MaxChanges {
-			if err := s.putPiece(ctx, c, piece); err != nil {
-				return nil, err
+	_, err := record.Update{
+		Space: c.space(), IDs: different, What: documents, Limit: record.Limit{Records: MaxDocuments, Of: "documents in this collection"}, NowMS: s.nowMS(),
+		Absent: func(i int) bool { return docs[last[different[i]]].ID == "" },
+		Decide: func(i int, old record.Record) ([]byte, bool, error) {
+			d := docs[last[different[i]]]
+			if old.Rev == 0 {
+				d.CreatedUS = s.nextPlace()
+			} else if was, err := document(&old); err != nil {
+				return nil, false, err
+			} else {
+				d.CreatedUS = was.CreatedUS
 			}
-			piece, size = piece[:0], need
-		}
-		piece = append(piece, p)
-	}
-	err := s.putPiece(ctx, c, piece)
+			d.UpdatedMS = max(s.nowMS(), d.CreatedUS/1000)
+			body, err := d.body()
+			return body, true, err
+		},
+	}.Apply(ctx, s.cfg.Store)
 	s.embedPending(c)
 	return ids, err
 }
 
-// put is a document to store. fresh means that its ID is new.
-type put struct {
-	Document
-	fresh bool
-}
-
-// putPiece stores some documents, all or none.
-func (s *Service) putPiece(ctx context.Context, c Collection, piece []put) error {
-	changes := make([]record.Change, len(piece))
-	return retry(ctx, func() error {
-		for i := range piece {
-			p := &piece[i]
-			change := record.Change{ID: p.ID}
-			p.CreatedUS = 0
-			if !p.fresh {
-				old, err := s.cfg.Store.Record(ctx, c.space(), p.ID)
-				switch {
-				case err == nil:
-					d, err := document(&old)
-					if err != nil {
-						return err
-					}
-					change.If, p.CreatedUS = old.Rev, d.CreatedUS
-				case !fault.Is(err, fault.NotFound):
-					return err
-				}
-			}
-			if p.CreatedUS == 0 {
-				p.CreatedUS = s.nextPlace()
-				p.UpdatedMS = p.CreatedUS / 1000
-			} else {
-				p.UpdatedMS = max(s.nowMS(), p.CreatedUS/1000)
-			}
-			var err error
-			if change.Body, err = p.body(); err != nil {
-				return err
-			}
-			changes[i] = change
-		}
-		_, err := s.cfg.Store.ChangeRecords(ctx, c.space(), changes, record.Limit{Records: MaxDocuments, Of: "documents in this collection"}, nil, s.nowMS())
-		return err
-	})
-}
+// documents is the name of a collection's documents in errors.
+const documents = "the documents of this collection"
 
 // Get returns a document, or fault.NotFound.
 func (s *Service) Get(ctx context.Context, c Collection, id string) (Document, error) {
@@ -278,47 +226,18 @@ func (s *Service) DeleteWhere(ctx context.Context, c Collection, filter json.Raw
 	return s.remove(ctx, c, ids, values)
 }
 
-// removePiece is how many documents one commit deletes.
-const removePiece = 200
-
 // remove deletes the documents that still match a filter; nil = any.
-func (s *Service) remove(ctx context.Context, c Collection, ids []string, filter map[string]string) (n int, err error) {
-	for len(ids) > 0 {
-		piece := ids[:min(removePiece, len(ids))]
-		ids = ids[len(piece):]
-		var changes []record.Change
-		err := retry(ctx, func() error {
-			changes = changes[:0]
-			seen := map[string]bool{}
-			for _, id := range piece {
-				r, err := s.cfg.Store.Record(ctx, c.space(), id)
-				if fault.Is(err, fault.NotFound) || seen[id] {
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				d, err := document(&r)
-				if err != nil {
-					return err
-				}
-				if d.matches(filter) {
-					changes = append(changes, record.Change{ID: id, If: r.Rev})
-					seen[id] = true
-				}
+func (s *Service) remove(ctx context.Context, c Collection, ids []string, filter map[string]string) (int, error) {
+	return record.Update{
+		Space: c.space(), IDs: slices.Compact(slices.Sorted(slices.Values(ids))), What: documents, NowMS: s.nowMS(),
+		Decide: func(_ int, old record.Record) ([]byte, bool, error) {
+			if old.Rev == 0 {
+				return nil, false, nil
 			}
-			if len(changes) == 0 {
-				return nil
-			}
-			_, err := s.cfg.Store.ChangeRecords(ctx, c.space(), changes, record.Limit{}, nil, s.nowMS())
-			return err
-		})
-		if err != nil {
-			return n, err
-		}
-		n += len(changes)
-	}
-	return n, nil
+			d, err := document(&old)
+			return nil, err == nil && d.matches(filter), err
+		},
+	}.Apply(ctx, s.cfg.Store)
 }
 
 // matches reports whether the metadata have all members of a filter. A null matches none, too.
@@ -344,6 +263,7 @@ func (s *Service) Clear(ctx context.Context, c Collection) (int, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
+	const page = 200
 	users := []string{c.User}
 	for after := (record.Space{}); c.User == ""; {
 		spaces, err := s.cfg.Store.RecordSpaces(ctx, c.Project, c.space().Name, after, page)
@@ -367,16 +287,16 @@ func (s *Service) Clear(ctx context.Context, c Collection) (int, error) {
 		if _, err := s.cfg.Store.ChangeRecords(ctx, of.aboutSpace(), []record.Change{{ID: c.Name, If: record.Any}}, record.Limit{}, nil, s.nowMS()); err != nil {
 			return n, err
 		}
-		s.indexes.Remove(of)
+		s.indexes.Remove(of.space())
 	}
 	return n, nil
 }
 
 // Forget drops the indexes of all collections of a user who was erased from memory.
 func (s *Service) Forget(project, user string) {
-	for _, c := range s.indexes.Keys() {
-		if c.Project == project && c.User == user {
-			s.indexes.Remove(c)
+	for _, at := range s.indexes.Keys() {
+		if at.Project == project && at.User == user {
+			s.indexes.Remove(at)
 		}
 	}
 }
@@ -391,7 +311,11 @@ type Info struct {
 
 // Describe returns what a collection holds. One that was never written to is empty.
 func (s *Service) Describe(ctx context.Context, c Collection) (Info, error) {
-	_, a, err := s.about(ctx, c)
+	r, err := s.cfg.Store.Record(ctx, c.aboutSpace(), c.Name)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return Info{}, err
+	}
+	a, err := readAbout(&r)
 	if err != nil {
 		return Info{}, err
 	}

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // maxWord is how many bytes of a word are compared; longer words are cut.
@@ -63,7 +65,7 @@ func classOf(r rune) class {
 		return latin
 	case r < utf8.RuneSelf || unicode.Is(unicode.Latin, r):
 		return apart
-	case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar):
+	case text.Unspaced(r):
 		return unspaced
 	case unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r):
 		return other
