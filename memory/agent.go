@@ -85,6 +85,9 @@ type Agent struct {
 	Properties json.RawMessage
 }
 
+// Ref returns the name of the agent.
+func (a *Agent) Ref() Ref { return Ref{a.Project, a.ID} }
+
 // StartTS returns the start in Unix seconds, the unit of Agora's *_ts fields.
 func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
 

@@ -13,7 +13,8 @@ import (
 // see TurnRequest.Plan. An agent that has ended takes accounts too. It returns fault.NotFound for
 // an unknown agent, and for one of which only notifications are left.
 func (s *Service) Account(ctx context.Context, project, id string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
-	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	ref := memory.Ref{Project: project, ID: id}
+	return s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if h.Agent.Archived() {
 			return memory.Change{}, h.Agent.MustBeActive(fault.NotFound)
@@ -26,10 +27,9 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 		if err != nil {
 			return memory.Change{}, err
 		}
-		k := agentKey{project, id}
-		h.LastTurn = max(h.LastTurn, s.live.lastTurn(k))
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
-		err = p.apply(what, s.live.answering(k, h.LastTurn))
+		err = p.apply(what, s.live.answering(ref, h.LastTurn))
 		p.change.Account = true
 		return p.change, err
 	})
@@ -69,7 +69,7 @@ func (s *Service) Note(ctx context.Context, project, id, item string, depth int,
 // Saying reports whether a text is part of an answer that is being generated. Then it is not stored
 // yet, although a platform's list may have it.
 func (s *Service) Saying(project, id, text string) bool {
-	return slices.ContainsFunc(s.live.flying(agentKey{project, id}), func(f *flight) bool {
+	return slices.ContainsFunc(s.live.flying(memory.Ref{Project: project, ID: id}), func(f *flight) bool {
 		return memory.Phase(f.phase.Load()) == memory.Speaking && f.says(&text)
 	})
 }

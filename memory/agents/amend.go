@@ -42,13 +42,13 @@ const maxAmendments = 256
 // yet is not taken into account, because it cannot have been played. If another process is sending
 // the answer and is to cut it, AmendLive waits until that process has stored it.
 func (s *Service) AmendLive(ctx context.Context, project, id string, about LiveAnswer, a Amendment) (AmendResult, error) {
-	k := agentKey{project, id}
-	for _, f := range s.live.flying(k) {
+	ref := memory.Ref{Project: project, ID: id}
+	for _, f := range s.live.flying(ref) {
 		if memory.Phase(f.phase.Load()) != memory.Speaking || about.AtMS != 0 && about.AtMS < f.began || !f.says(about.Heard) {
 			continue
 		}
 		if about.Cut {
-			s.cutFlights(ctx, k, ErrBargeIn, func(other *flight) bool { return other == f })
+			s.cutFlights(ctx, ref, ErrBargeIn, func(other *flight) bool { return other == f })
 		}
 		if f.amend(a) {
 			return AmendedWhenStored, nil
@@ -61,7 +61,7 @@ func (s *Service) AmendLive(ctx context.Context, project, id string, about LiveA
 		}
 	}
 	if about.Cut && about.AtMS == 0 {
-		s.askIfPending(ctx, k, ErrBargeIn, nil, about.Heard)
+		s.askIfPending(ctx, ref, ErrBargeIn, nil, about.Heard)
 	}
 	return NoLiveAnswer, nil
 }

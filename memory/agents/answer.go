@@ -26,31 +26,31 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	if err := s.CheckPolicy("heardlog.policy", r.Policy); err != nil {
 		return nil, err
 	}
-	k := agentKey{project, id}
-	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
+	ref := memory.Ref{Project: project, ID: id}
+	t := &Turn{flight: s.live.launch(ref, r.Cut, r.Generated, s.cfg.Now())}
 	b := attempt{overtaking: true, asking: s.peers != nil && s.peers.others.Load() && (s.cfg.Away == nil || !s.cfg.Away.Away())}
-	err := s.storeCall(ctx, k, r, t, &b)
+	err := s.storeCall(ctx, ref, r, t, &b)
 	if errors.Is(err, errElsewhere) { // once at most
 		b.asking = false
-		if b.elsewhere = s.ask(ctx, k, b.cause, b.before, nil, nil).Turns; b.cause != nil {
+		if b.elsewhere = s.ask(ctx, ref, b.cause, b.before, nil, nil).Turns; b.cause != nil {
 			b.elsewhere = nil // it is cut and stored
 		}
-		err = s.storeCall(ctx, k, r, t, &b)
+		err = s.storeCall(ctx, ref, r, t, &b)
 	}
 	if errors.Is(err, ErrOvertaken) {
-		s.cutFlights(ctx, k, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
+		s.cutFlights(ctx, ref, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
 		b.overtaking, b.asking = false, false
-		err = s.storeCall(ctx, k, r, t, &b)
+		err = s.storeCall(ctx, ref, r, t, &b)
 	}
 	if err != nil {
-		s.land(k, t.flight)
+		s.land(ref, t.flight)
 		return nil, err
 	}
 	close(t.flight.stored)
 	// Not within the decision, which holds up all other writes of the server.
 	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
 		if err := r.Window(ctx, t); err != nil {
-			s.land(k, t.flight)
+			s.land(ref, t.flight)
 			return nil, err
 		}
 		t.showOriginals(s.Redactor(&t.Agent))
@@ -65,11 +65,11 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is being generated for it.
-	for _, f := range s.live.flying(k) {
+	for _, f := range s.live.flying(ref) {
 		if f.turn.Load() == t.TurnID && f.decided.Load() < t.flight.decided.Load() {
 			// It must not fall for a call that comes to nothing.
 			if err := s.Durable(t); err != nil {
-				s.land(k, t.flight)
+				s.land(ref, t.flight)
 				return nil, err
 			}
 			f.stop(ErrSuperseded)
@@ -77,7 +77,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		}
 	}
 	if len(t.added) == 0 && !t.Passed() { // the turn was there already
-		s.supersedeElsewhere(ctx, k, t)
+		s.supersedeElsewhere(ctx, ref, t)
 	}
 	return t, nil
 }
@@ -107,8 +107,8 @@ type attempt struct {
 // those that are being answered; that answer must be in the ledger before its heard part can be
 // set. With asking set it returns errElsewhere if the turn has a question whose answer is neither
 // stored nor being generated here.
-func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *attempt) error {
-	kept, err := s.updateTurn(ctx, k, func(view memory.AgentView) (memory.Change, error) {
+func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, t *Turn, b *attempt) error {
+	kept, err := s.updateTurn(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		t.flight.turn.Store(noTurn)
 		t.flight.place.Store(0)
@@ -116,7 +116,7 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			return memory.Change{}, err
 		}
 		if h.Agent.Status == memory.Idle {
-			return memory.Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", k.id)
+			return memory.Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", ref.ID)
 		}
 		recent, err := view.Last(r.depth(&h.Agent.Settings.LLM))
 		if err != nil {
@@ -126,8 +126,8 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 		if err != nil {
 			return memory.Change{}, err
 		}
-		h.LastTurn = max(h.LastTurn, s.live.lastTurn(k))
-		answering := s.live.answering(k, h.LastTurn)
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
+		answering := s.live.answering(ref, h.LastTurn)
 		if b.overtaking && plan.Overtakes && answering {
 			return memory.Change{}, ErrOvertaken
 		}
@@ -392,7 +392,7 @@ func (s *Service) Progress(t *Turn, p memory.Phase) {
 
 // Settle stores the answer and ends the flight.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
-	defer s.land(keyOf(&t.Agent), t.flight)
+	defer s.land(t.Agent.Ref(), t.flight)
 	if err := s.Durable(t); err != nil { // there is no question to this answer
 		return memory.Message{}, err
 	}
@@ -407,7 +407,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 	// Not within the decision, which holds up all other writes of the server.
 	out = t.flight.amended(out, now)
 	whole, failure := out, a.Failure
-	_, err := s.updateTurn(ctx, keyOf(&t.Agent), func(view memory.AgentView) (memory.Change, error) {
+	_, err := s.updateTurn(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		// The next decision sees the answer in the ledger, even before the flight has landed.
 		t.flight.ended.Store(true)
@@ -474,16 +474,16 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 }
 
 // land ends a flight; an agent that only waited for it is ended.
-func (s *Service) land(k agentKey, f *flight) {
-	s.live.land(k, f, s.cfg.Now())
+func (s *Service) land(ref memory.Ref, f *flight) {
+	s.live.land(ref, f, s.cfg.Now())
 	if f.held.Load() {
-		s.cfg.Away.Release(k.project, k.id)
+		s.cfg.Away.Release(ref.Project, ref.ID)
 	}
 	f.agent.mu.Lock()
 	leaving := !f.agent.farewell.IsZero()
 	f.agent.mu.Unlock()
 	if leaving {
-		s.timers.now(k.project, k.id)
+		s.timers.now(ref)
 	}
 }
 
@@ -556,7 +556,7 @@ func rootCause(err error) error {
 func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	return s.update(ctx, t.Agent.Project, t.Agent.ID, func(view memory.AgentView) (memory.Change, error) {
+	return s.update(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		generated := s.Redactor(h.Agent).Text(generated)
 		m, err := view.Seq(t.AnswerSeq)

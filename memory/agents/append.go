@@ -33,7 +33,8 @@ type Merge struct{ Seq, Into int64 }
 // nothing.
 func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Message) (Appended, error) {
 	var out Appended
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	ref := memory.Ref{Project: project, ID: id}
+	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		known, err := knownIDs(view, msgs)
 		if err != nil {
@@ -41,9 +42,9 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		}
 		out = Appended{Messages: make([]memory.Message, 0, len(msgs))}
 		var c memory.Change
-		h.LastTurn = max(h.LastTurn, s.live.lastTurn(agentKey{project, id}))
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		last := h.LastTurn
-		answering := s.live.answering(agentKey{project, id}, last)
+		answering := s.live.answering(ref, last)
 		for _, m := range msgs {
 			m = s.asStored(h.Agent, m)
 			if stored, ok := known[m.ID]; ok && m.ID != "" {

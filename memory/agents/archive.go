@@ -22,9 +22,9 @@ func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []mem
 		return err
 	}
 	if !a.Status.Ended() {
-		s.live.add(keyOf(&a), s.cfg.Now())
+		s.live.add(a.Ref(), s.cfg.Now())
 		h := memory.NewHead(a, nil, 0)
-		s.timers.poke(s.dueOf(&h), a.Project, a.ID)
+		s.timers.poke(s.dueOf(&h), a.Ref())
 	}
 	return nil
 }
@@ -54,18 +54,18 @@ func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide
 	if err != nil || updated == nil {
 		return err
 	}
-	k := agentKey{project, id}
-	s.live.changed(k)
+	ref := memory.Ref{Project: project, ID: id}
+	s.live.changed(ref)
 	if updated.Status.Ended() {
-		s.live.remove(k)
+		s.live.remove(ref)
 	}
 	return nil
 }
 
 // expireArchived ends an archived agent whose end was never reported within the longest time that
 // an agent may run. A notification that arrives later still counts.
-func (s *Service) expireArchived(ctx context.Context, project, id string) error {
-	return s.UpdateArchived(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+func (s *Service) expireArchived(ctx context.Context, ref memory.Ref) error {
+	return s.UpdateArchived(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if h.Agent.Status.Ended() {
 			return memory.Change{}, nil

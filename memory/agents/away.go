@@ -39,12 +39,12 @@ func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory
 
 // updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
 // hold it is update.
-func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Decision, f *flight, hold bool) (kept func() error, err error) {
+func (s *Service) updateTurn(ctx context.Context, ref memory.Ref, decide memory.Decision, f *flight, hold bool) (kept func() error, err error) {
 	if s.cfg.Away == nil {
 		if !hold {
-			return nil, s.update(ctx, k.project, k.id, decide)
+			return nil, s.update(ctx, ref, decide)
 		}
-		return s.updateEarly(ctx, k.project, k.id, decide, f.stop)
+		return s.updateEarly(ctx, ref, decide, f.stop)
 	}
 	w, done := &written{}, make(chan struct{})
 	wrote := func(passed bool, err error) {
@@ -54,7 +54,7 @@ func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Deci
 			f.held.Store(hold || f.held.Load())
 			f.passed.Store(true)
 		default:
-			s.wrote(k.project, k.id, w)
+			s.wrote(ref, w)
 		}
 	}
 	var outcome error
@@ -69,7 +69,7 @@ func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Deci
 			}
 		}
 	}
-	early, passed, err := s.cfg.Away.Update(ctx, k.project, k.id, s.writing(w, decide), hold, late)
+	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.writing(w, decide), hold, late)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *Service) StoreKept(ctx context.Context, project, id string, decide memo
 	var w written
 	err := s.cfg.Ledger.Update(ctx, project, id, s.writing(&w, decide))
 	if err == nil {
-		s.wrote(project, id, &w)
+		s.wrote(memory.Ref{Project: project, ID: id}, &w)
 	}
 	return err
 }

@@ -2,13 +2,15 @@ package agents
 
 import (
 	"context"
+
+	"github.com/heardlog/heardlog/memory"
 )
 
 // Erase removes an agent, in any status, with everything that belongs to it. Its answers are cut
 // first, and after that nothing more is sent. No event is sent about it; call Leave first to have
 // the final memory delivered. It returns fault.NotFound if there is no such agent.
 func (s *Service) Erase(ctx context.Context, project, id string) error {
-	k := agentKey{project, id}
+	ref := memory.Ref{Project: project, ID: id}
 	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
 		return err
 	}
@@ -25,8 +27,8 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	for _, f := range s.erased {
 		f(project, id)
 	}
-	s.live.changed(k) // followers find that it is gone
-	s.live.remove(k)
+	s.live.changed(ref) // followers find that it is gone
+	s.live.remove(ref)
 	return nil
 }
 

@@ -38,8 +38,9 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 	if err != nil {
 		return out, err
 	}
+	ref := memory.Ref{Project: project, ID: id}
 	foreign := false // the heard text is not part of the named turn's answer so far
-	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(f *flight) bool {
+	cut := s.cutFlights(ctx, ref, ErrInterrupted, func(f *flight) bool {
 		if turn := f.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
 			return false
 		}
@@ -48,7 +49,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		return said
 	})
 	if len(cut) == 0 && s.peers != nil && pending(recent) {
-		r := s.ask(ctx, agentKey{project, id}, ErrInterrupted, h.NextSeq, r.TurnID, r.Heard)
+		r := s.ask(ctx, ref, ErrInterrupted, h.NextSeq, r.TurnID, r.Heard)
 		cut, foreign = r.Turns, foreign || r.Foreign
 	}
 	if foreign && len(cut) == 0 {
@@ -62,7 +63,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		}
 		rate = SpeakingRate(recent)
 	}
-	err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err = s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h, out.Answer = view.Head(), nil
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says && len(cut) == 0 || h.Agent.Archived()) {
 			return memory.Change{}, err // evidence may come late, a cut may not

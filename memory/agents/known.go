@@ -11,7 +11,7 @@ import (
 // already, and returns what the agent has then. It fails with fault.NotFound if the agent has
 // ended.
 func (s *Service) KeepKnown(ctx context.Context, project, id string, k memory.Known) (memory.Known, error) {
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.update(ctx, memory.Ref{Project: project, ID: id}, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err

@@ -17,18 +17,13 @@ import (
 // that was acknowledged.
 type registry struct {
 	mu       sync.RWMutex
-	agents   map[agentKey]*liveAgent
-	feeds    map[agentKey]int // how many there are of agents that are followed
-	inFlight atomic.Int64     // flights
+	agents   map[memory.Ref]*liveAgent
+	feeds    map[memory.Ref]int // how many there are of agents that are followed
+	inFlight atomic.Int64       // flights
 	// decisions counts the turns that were decided.
 	decisions atomic.Int64
 	shared    bool // other processes may write, too
 }
-
-// agentKey names an agent: two projects may use the same id where clients choose it.
-type agentKey struct{ project, id string }
-
-func keyOf(a *memory.Agent) agentKey { return agentKey{a.Project, a.ID} }
 
 type liveAgent struct {
 	asked atomic.Int64 // Unix ns of the last request for the agent, or of the last message
@@ -82,40 +77,40 @@ type flight struct {
 const noTurn = -1
 
 func newRegistry() *registry {
-	return &registry{agents: map[agentKey]*liveAgent{}, feeds: map[agentKey]int{}}
+	return &registry{agents: map[memory.Ref]*liveAgent{}, feeds: map[memory.Ref]int{}}
 }
 
-func (r *registry) get(k agentKey) *liveAgent {
+func (r *registry) get(ref memory.Ref) *liveAgent {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.agents[k]
+	return r.agents[ref]
 }
 
 // entry returns the agent's entry, and creates it if there is none. The caller holds r.mu for
 // writing.
-func (r *registry) entry(k agentKey, now time.Time) *liveAgent {
-	a := r.agents[k]
+func (r *registry) entry(ref memory.Ref, now time.Time) *liveAgent {
+	a := r.agents[ref]
 	if a == nil {
 		a = &liveAgent{}
 		a.asked.Store(now.UnixNano())
 		a.spoken.Store(now.UnixNano())
-		r.agents[k] = a
+		r.agents[ref] = a
 	}
 	return a
 }
 
 // drop removes an entry that is no longer needed. The caller holds r.mu for writing and a.mu.
-func (r *registry) drop(k agentKey, a *liveAgent) {
-	if !a.live && len(a.flights) == 0 && len(a.feeds) == 0 && r.agents[k] == a {
-		delete(r.agents, k)
+func (r *registry) drop(ref memory.Ref, a *liveAgent) {
+	if !a.live && len(a.flights) == 0 && len(a.feeds) == 0 && r.agents[ref] == a {
+		delete(r.agents, ref)
 	}
 }
 
 // add notes an agent as live.
-func (r *registry) add(k agentKey, now time.Time) {
+func (r *registry) add(ref memory.Ref, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := r.entry(k, now)
+	a := r.entry(ref, now)
 	a.mu.Lock()
 	a.live = true
 	a.mu.Unlock()
@@ -123,9 +118,9 @@ func (r *registry) add(k agentKey, now time.Time) {
 
 // adopt adds a live agent that was created by another process, or before this one started. That is
 // not activity.
-func (s *Service) adopt(k agentKey, now time.Time) {
-	s.live.add(k, now)
-	if a := s.live.get(k); a != nil {
+func (s *Service) adopt(ref memory.Ref, now time.Time) {
+	s.live.add(ref, now)
+	if a := s.live.get(ref); a != nil {
 		a.mu.Lock()
 		a.learnt = memory.Seen{AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
 		a.mu.Unlock()
@@ -133,8 +128,8 @@ func (s *Service) adopt(k agentKey, now time.Time) {
 }
 
 // farewellEnd returns when the farewell ends that the agent was asked for here, or the zero time.
-func (r *registry) farewellEnd(k agentKey) time.Time {
-	a := r.get(k)
+func (r *registry) farewellEnd(ref memory.Ref) time.Time {
+	a := r.get(ref)
 	if a == nil {
 		return time.Time{}
 	}
@@ -145,56 +140,56 @@ func (r *registry) farewellEnd(k agentKey) time.Time {
 
 // remove drops an agent that has ended, once its last answer has landed and its last follower is
 // gone.
-func (r *registry) remove(k agentKey) {
+func (r *registry) remove(ref memory.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a := r.agents[k]; a != nil {
+	if a := r.agents[ref]; a != nil {
 		a.mu.Lock()
 		a.live = false
-		r.drop(k, a)
+		r.drop(ref, a)
 		a.mu.Unlock()
 	}
 }
 
-func (r *registry) touch(k agentKey, now time.Time) {
-	if a := r.get(k); a != nil {
+func (r *registry) touch(ref memory.Ref, now time.Time) {
+	if a := r.get(ref); a != nil {
 		a.asked.Store(now.UnixNano())
 	}
 }
 
 // spoke notes that a message was stored.
-func (r *registry) spoke(k agentKey, now time.Time) {
-	if a := r.get(k); a != nil {
+func (r *registry) spoke(ref memory.Ref, now time.Time) {
+	if a := r.get(ref); a != nil {
 		a.spoken.Store(now.UnixNano())
 	}
 }
 
 // silence sets whether the server has broken the running silence, and returns the previous value.
-func (r *registry) silence(k agentKey, broken bool) bool {
-	a := r.get(k)
+func (r *registry) silence(ref memory.Ref, broken bool) bool {
+	a := r.get(ref)
 	return a != nil && a.silenced.Swap(broken)
 }
 
-func (r *registry) silenced(k agentKey) bool {
-	a := r.get(k)
+func (r *registry) silenced(ref memory.Ref) bool {
+	a := r.get(ref)
 	return a != nil && a.silenced.Load()
 }
 
 // warn sets that the agent's expiry was announced or, with a time, when to check again.
-func (r *registry) warn(k agentKey, again time.Time) {
+func (r *registry) warn(ref memory.Ref, again time.Time) {
 	at := int64(-1)
 	if !again.IsZero() {
 		at = again.UnixNano()
 	}
-	if a := r.get(k); a != nil {
+	if a := r.get(ref); a != nil {
 		a.warned.Store(at)
 	}
 }
 
 // warned reports whether the agent's expiry needs no announcement anymore, and otherwise when to
 // check again.
-func (r *registry) warned(k agentKey) (again time.Time, done bool) {
-	a := r.get(k)
+func (r *registry) warned(ref memory.Ref) (again time.Time, done bool) {
+	a := r.get(ref)
 	if a == nil {
 		return time.Time{}, true
 	}
@@ -207,8 +202,8 @@ func (r *registry) warned(k agentKey) (again time.Time, done bool) {
 
 // activity returns when the agent was last active: now if unknown, or while an answer is generated
 // or the agent is followed.
-func (r *registry) activity(k agentKey, now time.Time) time.Time {
-	a := r.get(k)
+func (r *registry) activity(ref memory.Ref, now time.Time) time.Time {
+	a := r.get(ref)
 	if a == nil {
 		return now
 	}
@@ -223,8 +218,8 @@ func (r *registry) activity(k agentKey, now time.Time) time.Time {
 
 // conversation returns when something was last said: now if unknown, or while an answer is
 // generated. Requests do not count.
-func (r *registry) conversation(k agentKey, now time.Time) time.Time {
-	a := r.get(k)
+func (r *registry) conversation(ref memory.Ref, now time.Time) time.Time {
+	a := r.get(ref)
 	if a == nil {
 		return now
 	}
@@ -238,8 +233,8 @@ func (r *registry) conversation(k agentKey, now time.Time) time.Time {
 }
 
 // setFarewell sets when the agent's farewell is over.
-func (r *registry) setFarewell(k agentKey, until time.Time) {
-	if a := r.get(k); a != nil {
+func (r *registry) setFarewell(ref memory.Ref, until time.Time) {
+	if a := r.get(ref); a != nil {
 		a.mu.Lock()
 		a.farewell = until
 		a.mu.Unlock()
@@ -247,8 +242,8 @@ func (r *registry) setFarewell(k agentKey, until time.Time) {
 }
 
 // farewell returns when the agent's farewell ends; at once if no answer is being generated.
-func (r *registry) farewell(k agentKey) time.Time {
-	a := r.get(k)
+func (r *registry) farewell(ref memory.Ref) time.Time {
+	a := r.get(ref)
 	if a == nil {
 		return time.Time{}
 	}
@@ -260,12 +255,12 @@ func (r *registry) farewell(k agentKey) time.Time {
 	return a.farewell
 }
 
-func (r *registry) launch(k agentKey, cut func(error), generated func() string, now time.Time) *flight {
+func (r *registry) launch(ref memory.Ref, cut func(error), generated func() string, now time.Time) *flight {
 	f := &flight{began: now.UnixMilli(), cut: cut, generated: generated, stored: make(chan struct{}), done: make(chan struct{})}
 	r.inFlight.Add(1)
 	f.turn.Store(noTurn)
 	r.mu.RLock() // keeps the entry from being dropped
-	known := r.agents[k]
+	known := r.agents[ref]
 	if known != nil {
 		known.addFlight(f)
 	}
@@ -273,7 +268,7 @@ func (r *registry) launch(k agentKey, cut func(error), generated func() string, 
 	if known == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.entry(k, now).addFlight(f)
+		r.entry(ref, now).addFlight(f)
 	}
 	return f
 }
@@ -288,7 +283,7 @@ func (a *liveAgent) addFlight(f *flight) {
 
 // land ends a flight, whatever happened to its agent. The flight may live on in a Turn, so it drops
 // its callbacks.
-func (r *registry) land(k agentKey, f *flight, now time.Time) {
+func (r *registry) land(ref memory.Ref, f *flight, now time.Time) {
 	r.inFlight.Add(-1)
 	f.agent.asked.Store(now.UnixNano())
 	f.agent.spoken.Store(now.UnixNano())
@@ -303,7 +298,7 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
 		r.mu.Lock()
 		f.agent.mu.Lock()
-		r.drop(k, f.agent)
+		r.drop(ref, f.agent)
 		f.agent.mu.Unlock()
 		r.mu.Unlock()
 	}
@@ -333,8 +328,8 @@ func (f *flight) stop(cause error) {
 	f.once.Do(func() { f.cut(cause) })
 }
 
-func (r *registry) flying(k agentKey) []*flight {
-	a := r.get(k)
+func (r *registry) flying(ref memory.Ref) []*flight {
+	a := r.get(ref)
 	if a == nil {
 		return nil
 	}
@@ -345,8 +340,8 @@ func (r *registry) flying(k agentKey) []*flight {
 
 // placed returns the flights whose answers have a place in the ledger below before. It waits for
 // those whose place is being stored: another process may have seen it in the ledger already.
-func (r *registry) placed(ctx context.Context, k agentKey, before int64) (list []*flight) {
-	for _, f := range r.flying(k) {
+func (r *registry) placed(ctx context.Context, ref memory.Ref, before int64) (list []*flight) {
+	for _, f := range r.flying(ref) {
 		if place := f.place.Load(); place == 0 || place >= before {
 			continue // a place only moves up
 		}
@@ -364,8 +359,8 @@ func (r *registry) placed(ctx context.Context, k agentKey, before int64) (list [
 }
 
 // answering reports whether an answer to the turn is being generated.
-func (r *registry) answering(k agentKey, turn int64) bool {
-	a := r.get(k)
+func (r *registry) answering(ref memory.Ref, turn int64) bool {
+	a := r.get(ref)
 	if a == nil {
 		return false
 	}
@@ -381,9 +376,9 @@ func (r *registry) answering(k agentKey, turn int64) bool {
 
 // lastTurn returns the highest turn whose answer is being generated, or -1. It exceeds the ledger's
 // while the agent speaks without being asked.
-func (r *registry) lastTurn(k agentKey) int64 {
+func (r *registry) lastTurn(ref memory.Ref) int64 {
 	last := int64(noTurn)
-	a := r.get(k)
+	a := r.get(ref)
 	if a == nil {
 		return last
 	}
@@ -397,13 +392,13 @@ func (r *registry) lastTurn(k agentKey) int64 {
 
 // cutFlights cuts the flights that which selects, waits until they are stored (at most SettleWait)
 // and returns their turns.
-func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which func(f *flight) bool) []int64 {
-	return s.settled(ctx, s.stopFlights(k, cause, which))
+func (s *Service) cutFlights(ctx context.Context, ref memory.Ref, cause error, which func(f *flight) bool) []int64 {
+	return s.settled(ctx, s.stopFlights(ref, cause, which))
 }
 
 // stopFlights cuts the flights that which selects, and returns them.
-func (s *Service) stopFlights(k agentKey, cause error, which func(f *flight) bool) (cut []*flight) {
-	for _, f := range s.live.flying(k) {
+func (s *Service) stopFlights(ref memory.Ref, cause error, which func(f *flight) bool) (cut []*flight) {
+	for _, f := range s.live.flying(ref) {
 		if which(f) {
 			f.stop(cause)
 			cut = append(cut, f)
@@ -435,18 +430,18 @@ func (s *Service) settled(ctx context.Context, cut []*flight) (turns []int64) {
 // Busy reports whether any process is generating an answer, and the phase of the one that has come
 // furthest.
 func (s *Service) Busy(ctx context.Context, project, id string) (memory.Phase, bool) {
-	k := agentKey{project, id}
-	if phase, busy := s.busyHere(k); busy {
+	ref := memory.Ref{Project: project, ID: id}
+	if phase, busy := s.busyHere(ref); busy {
 		return phase, true
 	}
-	r := s.askIfPending(ctx, k, nil, nil, nil)
+	r := s.askIfPending(ctx, ref, nil, nil, nil)
 	return r.Phase, len(r.Turns) > 0
 }
 
 // busyHere is Busy for this process. An answer that is in the ledger is no longer being generated,
-// even before its flight has landed: whoever read it there finds the agent idle.
-func (s *Service) busyHere(k agentKey) (phase memory.Phase, busy bool) {
-	for _, f := range s.live.flying(k) {
+// even before its flight has landed: a caller that has read it there finds the agent idle.
+func (s *Service) busyHere(ref memory.Ref) (phase memory.Phase, busy bool) {
+	for _, f := range s.live.flying(ref) {
 		if !f.ended.Load() {
 			phase, busy = max(phase, memory.Phase(f.phase.Load())), true
 		}
@@ -456,29 +451,29 @@ func (s *Service) busyHere(k agentKey) (phase memory.Phase, busy bool) {
 
 // Answering reports whether this process is generating an answer.
 func (s *Service) Answering(project, id string) bool {
-	return len(s.live.flying(agentKey{project, id})) > 0
+	return len(s.live.flying(memory.Ref{Project: project, ID: id})) > 0
 }
 
 // Cut cuts all answers that are being generated, with one of the Err values as the cause, and waits
 // until they are stored.
 func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
-	k := agentKey{project, id}
-	if cut := s.cutFlights(ctx, k, cause, func(*flight) bool { return true }); len(cut) == 0 {
-		s.askIfPending(ctx, k, cause, nil, nil)
+	ref := memory.Ref{Project: project, ID: id}
+	if cut := s.cutFlights(ctx, ref, cause, func(*flight) bool { return true }); len(cut) == 0 {
+		s.askIfPending(ctx, ref, cause, nil, nil)
 	}
 }
 
 // WaitIdle waits until no answer is in flight; it fails with the context's error.
 func (s *Service) WaitIdle(ctx context.Context, project, id string) error {
-	k := agentKey{project, id}
-	for _, f := range s.live.flying(k) {
+	ref := memory.Ref{Project: project, ID: id}
+	for _, f := range s.live.flying(ref) {
 		select {
 		case <-f.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	for len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0 { // each question takes its moment
+	for len(s.askIfPending(ctx, ref, nil, nil, nil).Turns) > 0 { // each question takes its moment
 		select {
 		case <-time.After(tailEvery):
 		case <-ctx.Done():

@@ -22,17 +22,17 @@ const pausedArguments = `{"text":"[paused]"}`
 // Pause stops the storing of texts for d. A pause that is longer already stays as it is. It returns
 // fault.NotFound if the agent has ended.
 func (s *Service) Pause(ctx context.Context, project, id string, d time.Duration) (memory.Agent, error) {
-	return s.setPause(ctx, project, id, func(until, now int64) int64 { return max(until, now+d.Milliseconds()) })
+	return s.setPause(ctx, memory.Ref{Project: project, ID: id}, func(until, now int64) int64 { return max(until, now+d.Milliseconds()) })
 }
 
 // Resume ends a pause, if there is one. It returns fault.NotFound if the agent has ended.
 func (s *Service) Resume(ctx context.Context, project, id string) (memory.Agent, error) {
-	return s.setPause(ctx, project, id, func(until, now int64) int64 { return min(until, now) })
+	return s.setPause(ctx, memory.Ref{Project: project, ID: id}, func(until, now int64) int64 { return min(until, now) })
 }
 
-func (s *Service) setPause(ctx context.Context, project, id string, end func(until, now int64) int64) (memory.Agent, error) {
+func (s *Service) setPause(ctx context.Context, ref memory.Ref, end func(until, now int64) int64) (memory.Agent, error) {
 	var a memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err

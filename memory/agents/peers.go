@@ -15,7 +15,7 @@ import (
 type peers struct {
 	memory.Peers
 	others atomic.Bool
-	told   map[agentKey]memory.Seen // what was recorded last; of the loop alone
+	told   map[memory.Ref]memory.Seen // what was recorded last; of the loop alone
 }
 
 // Times of the work with peers.
@@ -157,7 +157,7 @@ func (s *Service) beat() func(context.Context) error {
 		}
 		now := s.cfg.Now()
 		at, err := s.peers.NewLive(ctx, from, func(h memory.Head) error {
-			if s.live.get(keyOf(h.Agent)) == nil {
+			if s.live.get(h.Agent.Ref()) == nil {
 				s.takeUp(&h, now)
 			}
 			return nil
@@ -175,12 +175,12 @@ func (s *Service) beat() func(context.Context) error {
 // newActivity returns the activity since it was last recorded.
 func (s *Service) newActivity() []memory.Seen {
 	now := s.NowMS()
-	fresh := make(map[agentKey]memory.Seen, len(s.peers.told))
+	fresh := make(map[memory.Ref]memory.Seen, len(s.peers.told))
 	var out []memory.Seen
 	s.live.mu.RLock()
 	defer s.live.mu.RUnlock()
-	for k, a := range s.live.agents {
-		n := memory.Seen{Project: k.project, ID: k.id, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
+	for ref, a := range s.live.agents {
+		n := memory.Seen{Project: ref.Project, ID: ref.ID, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
 		a.mu.Lock()
 		if len(a.flights) > 0 {
 			n.AskedMS, n.SpokenMS = now, now
@@ -189,24 +189,24 @@ func (s *Service) newActivity() []memory.Seen {
 		}
 		learnt := a.learnt
 		a.mu.Unlock()
-		was, ok := s.peers.told[k]
+		was, ok := s.peers.told[ref]
 		own := n.AskedMS > learnt.AskedMS || n.SpokenMS > learnt.SpokenMS
 		if own && (!ok || n.AskedMS-was.AskedMS >= seenGrain.Milliseconds() || n.SpokenMS-was.SpokenMS >= seenGrain.Milliseconds()) {
 			out, was = append(out, n), n
 		}
-		fresh[k] = was
+		fresh[ref] = was
 	}
 	s.peers.told = fresh
 	return out
 }
 
 // learnActivity takes over what other processes have seen of an agent.
-func (s *Service) learnActivity(ctx context.Context, k agentKey) error {
-	seen, err := s.peers.Seen(ctx, k.project, k.id)
+func (s *Service) learnActivity(ctx context.Context, ref memory.Ref) error {
+	seen, err := s.peers.Seen(ctx, ref.Project, ref.ID)
 	if err != nil {
 		return err
 	}
-	a := s.live.get(k)
+	a := s.live.get(ref)
 	if a == nil {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (s *Service) learnActivity(ctx context.Context, k agentKey) error {
 
 // watchPeers returns the function that notifies followers of changes by other processes.
 func (s *Service) watchPeers() func(context.Context) error {
-	known := map[agentKey]int64{}
+	known := map[memory.Ref]int64{}
 	follow := func(context.Context, []string, []string) error { return nil }
 	if f, ok := s.peers.Peers.(memory.Followed); ok {
 		follow = f.Follow
@@ -234,8 +234,8 @@ func (s *Service) watchPeers() func(context.Context) error {
 			keys = nil
 		}
 		projects, ids := make([]string, len(keys)), make([]string, len(keys))
-		for i, k := range keys {
-			projects[i], ids[i] = k.project, k.id
+		for i, ref := range keys {
+			projects[i], ids[i] = ref.Project, ref.ID
 		}
 		told := follow(ctx, projects, ids)
 		if len(keys) == 0 {
@@ -246,13 +246,13 @@ func (s *Service) watchPeers() func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		fresh := make(map[agentKey]int64, len(keys))
-		for i, k := range keys {
+		fresh := make(map[memory.Ref]int64, len(keys))
+		for i, ref := range keys {
 			// What is followed since the last look may have changed in between.
-			if was, ok := known[k]; (!ok || revs[i] != was) && !s.live.knows(k, revs[i]) {
-				s.live.changed(k)
+			if was, ok := known[ref]; (!ok || revs[i] != was) && !s.live.knows(ref, revs[i]) {
+				s.live.changed(ref)
 			}
-			fresh[k] = revs[i]
+			fresh[ref] = revs[i]
 		}
 		known = fresh
 		return told
@@ -266,7 +266,7 @@ func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
 	defer cancel()
 	var r memory.Reply
 	var meant []*flight
-	for _, f := range s.live.placed(ctx, agentKey{q.Project, q.ID}, q.Before) {
+	for _, f := range s.live.placed(ctx, memory.Ref{Project: q.Project, ID: q.ID}, q.Before) {
 		if q.TurnID != nil && *q.TurnID != f.turn.Load() {
 			continue
 		}
@@ -315,21 +315,21 @@ func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
 // askIfPending asks the other processes to cut their answers, if the ledger shows that one may be
 // under way; a nil cause only asks. On failure it returns an empty reply, and the caller goes on
 // with what is stored.
-func (s *Service) askIfPending(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) memory.Reply {
+func (s *Service) askIfPending(ctx context.Context, ref memory.Ref, cause error, turn *int64, heard *string) memory.Reply {
 	if s.peers == nil {
 		return memory.Reply{}
 	}
-	h, list, err := s.cfg.Ledger.Recent(ctx, k.project, k.id, pendingLook, false)
+	h, list, err := s.cfg.Ledger.Recent(ctx, ref.Project, ref.ID, pendingLook, false)
 	if err != nil || !pending(list) {
 		return memory.Reply{}
 	}
-	return s.ask(ctx, k, cause, h.NextSeq, turn, heard)
+	return s.ask(ctx, ref, cause, h.NextSeq, turn, heard)
 }
 
 // ask is askIfPending for a caller that has already checked the ledger. before is the ledger's
 // next Seq then.
-func (s *Service) ask(ctx context.Context, k agentKey, cause error, before int64, turn *int64, heard *string) memory.Reply {
-	q := memory.Question{Project: k.project, ID: k.id, Before: before, TurnID: turn, Heard: heard}
+func (s *Service) ask(ctx context.Context, ref memory.Ref, cause error, before int64, turn *int64, heard *string) memory.Reply {
+	q := memory.Question{Project: ref.Project, ID: ref.ID, Before: before, TurnID: turn, Heard: heard}
 	if cause != nil {
 		q.Cause = cause.Error()
 	}
@@ -358,11 +358,11 @@ func pending(list []memory.Message) bool {
 
 // supersedeElsewhere has other processes give up earlier answers to the turn of a repeated call. It
 // does not wait for them.
-func (s *Service) supersedeElsewhere(ctx context.Context, k agentKey, t *Turn) {
+func (s *Service) supersedeElsewhere(ctx context.Context, ref memory.Ref, t *Turn) {
 	if s.peers == nil {
 		return
 	}
-	q := memory.Question{Project: k.project, ID: k.id, Cause: ErrSuperseded.Error(), Before: t.flight.place.Load(), TurnID: &t.TurnID, Tell: true}
+	q := memory.Question{Project: ref.Project, ID: ref.ID, Cause: ErrSuperseded.Error(), Before: t.flight.place.Load(), TurnID: &t.TurnID, Tell: true}
 	if _, err := s.peers.Ask(ctx, q); err != nil {
 		s.cfg.OnError("ask the other servers on the store", err)
 	}

@@ -81,8 +81,8 @@ type Observer interface {
 type Service struct {
 	cfg    Config
 	live   *registry
-	keys   *cache.Cache[agentKey, string] // IDs of agents by call key
-	erased []func(project, id string)     // see OnErase
+	keys   *cache.Cache[[2]string, string] // IDs of agents by project and call key
+	erased []func(project, id string)      // see OnErase
 	timers *timers
 	peers  *peers // nil without others
 	// redactors are those of sets of rules, by their JSON.
@@ -115,7 +115,7 @@ func NewService(cfg Config) *Service {
 		cfg.Events = noEvents{}
 	}
 	s := &Service{
-		cfg: cfg, live: newRegistry(), timers: newTimers(), keys: cache.New[agentKey, string](maxKnownKeys, nil),
+		cfg: cfg, live: newRegistry(), timers: newTimers(), keys: cache.New[[2]string, string](maxKnownKeys, nil),
 		redactors: cache.New[string, *redact.Redactor](maxRedactors, nil),
 	}
 	if cfg.Peers != nil {
@@ -215,12 +215,12 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	}
 	// It finds this agent from now on, whichever had it before.
 	for _, k := range a.Settings.Call.Shared {
-		s.keys.Remove(agentKey{a.Project, k})
+		s.keys.Remove([2]string{a.Project, k})
 	}
 	s.cfg.Observe.Appended(len(c.Append))
 	s.cfg.Quota.Stored(a.Project, len(c.Append), bytesOf(c.Append))
 	h = h.Apply(c)
-	s.timers.poke(s.dueOf(&h), stored.Project, stored.ID)
+	s.timers.poke(s.dueOf(&h), stored.Ref())
 	if s.mayMakeSummaries(&stored) {
 		s.cfg.Summaries.Changed(stored.Project, stored.ID)
 	}
@@ -303,28 +303,28 @@ func (s *Service) All(ctx context.Context, project, id string) ([]memory.Message
 // Change returns, events are sent and followers are notified. It is for packages that build on the
 // Service.
 func (s *Service) Change(ctx context.Context, project, id string, decide memory.Decision) error {
-	return s.update(ctx, project, id, decide)
+	return s.update(ctx, memory.Ref{Project: project, ID: id}, decide)
 }
 
 // update applies a decision and, once it is stored, informs the agent's followers.
-func (s *Service) update(ctx context.Context, project, id string, decide memory.Decision) error {
+func (s *Service) update(ctx context.Context, ref memory.Ref, decide memory.Decision) error {
 	if s.cfg.Away != nil {
-		if err := s.cfg.Away.Ready(ctx, project, id); err != nil {
+		if err := s.cfg.Away.Ready(ctx, ref.Project, ref.ID); err != nil {
 			return err
 		}
 	}
-	return s.StoreKept(ctx, project, id, decide)
+	return s.StoreKept(ctx, ref.Project, ref.ID, decide)
 }
 
 // updateEarly is update for callers that can do other work while the change is written to disk; see
 // Ledger.UpdateEarly. kept waits until the change is on disk and returns the error of update; it is
 // nil if the change is on disk already. lost is called as soon as that fails.
-func (s *Service) updateEarly(ctx context.Context, project, id string, decide memory.Decision, lost func(error)) (kept func() error, err error) {
+func (s *Service) updateEarly(ctx context.Context, ref memory.Ref, decide memory.Decision, lost func(error)) (kept func() error, err error) {
 	w, done := &written{}, make(chan struct{})
 	var outcome error
-	early, err := s.cfg.Ledger.UpdateEarly(ctx, project, id, s.writing(w, decide), func(err error) {
+	early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.writing(w, decide), func(err error) {
 		if outcome = err; err == nil {
-			s.wrote(project, id, w)
+			s.wrote(ref, w)
 		}
 		close(done)
 		if err != nil {
@@ -335,7 +335,7 @@ func (s *Service) updateEarly(ctx context.Context, project, id string, decide me
 	case err != nil:
 		return nil, err
 	case !early:
-		s.wrote(project, id, w)
+		s.wrote(ref, w)
 		return nil, nil
 	}
 	return func() error {
@@ -401,13 +401,13 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 }
 
 // wrote informs the agent's followers of a stored change.
-func (s *Service) wrote(project, id string, w *written) {
-	done, k := &w.change, agentKey{project, id}
+func (s *Service) wrote(ref memory.Ref, w *written) {
+	done := &w.change
 	if done.Empty() {
 		return
 	}
 	s.cfg.Observe.Appended(len(done.Append))
-	s.cfg.Quota.Stored(project, len(done.Append), bytesOf(done.Append)+bytesOf(done.Replace))
+	s.cfg.Quota.Stored(ref.Project, len(done.Append), bytesOf(done.Append)+bytesOf(done.Replace))
 	if w.unheard > 0 {
 		s.cfg.Observe.Unheard(w.unheard)
 	}
@@ -420,29 +420,29 @@ func (s *Service) wrote(project, id string, w *written) {
 	}
 	for i := range done.Append {
 		if m := &done.Append[i]; m.Role == memory.User && m.Source != memory.SourceSilence {
-			s.live.silence(k, false)
+			s.live.silence(ref, false)
 		}
 	}
-	s.live.wrote(k, w.rev, done)
+	s.live.wrote(ref, w.rev, done)
 	if w.summaries {
-		s.notifySummaries(project, id, done, w.ended)
+		s.notifySummaries(ref, done, w.ended)
 	}
 	if w.workOn {
-		s.cfg.Ended(project, id)
+		s.cfg.Ended(ref.Project, ref.ID)
 	}
 	if w.ended {
-		s.live.remove(k)
+		s.live.remove(ref)
 		return
 	}
 	if w.saveEvery > 0 {
-		s.cfg.Changed(project, id, w.saveEvery)
+		s.cfg.Changed(ref.Project, ref.ID, w.saveEvery)
 	}
-	s.live.touch(k, s.cfg.Now())
+	s.live.touch(ref, s.cfg.Now())
 	if len(done.Append) > 0 {
-		s.live.spoke(k, s.cfg.Now())
+		s.live.spoke(ref, s.cfg.Now())
 	}
 	if w.timed != nil {
-		s.timers.poke(s.dueOf(w.timed), project, id)
+		s.timers.poke(s.dueOf(w.timed), ref)
 	}
 }
 
@@ -468,4 +468,6 @@ func (s *Service) checkRoom(h *memory.Head, c *memory.Change) error {
 }
 
 // Touch records that the agent was asked for, so that it is not idle.
-func (s *Service) Touch(project, id string) { s.live.touch(agentKey{project, id}, s.cfg.Now()) }
+func (s *Service) Touch(project, id string) {
+	s.live.touch(memory.Ref{Project: project, ID: id}, s.cfg.Now())
+}

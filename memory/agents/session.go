@@ -185,7 +185,7 @@ func (s *Service) create(ctx context.Context, a memory.Agent, c memory.Change) (
 	store := func() error {
 		stored, created, err = s.cfg.Ledger.Create(ctx, a, s.cfg.MaxAgents, c)
 		if created {
-			s.live.add(keyOf(&stored), s.cfg.Now()) // now, so that the next in line finds it
+			s.live.add(stored.Ref(), s.cfg.Now()) // now, so that the next in line finds it
 		}
 		return err
 	}
@@ -230,17 +230,17 @@ func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	k, since, ok := s.live.idlest(project, only, s.cfg.Now())
+	ref, since, ok := s.live.idlest(project, only, s.cfg.Now())
 	if !ok {
 		return false, nil
 	}
 	if s.peers != nil { // others may have had to do with it
-		if err := s.learnActivity(ctx, k); err != nil {
+		if err := s.learnActivity(ctx, ref); err != nil {
 			return false, err
 		}
 	}
-	err = s.stop(ctx, project, k.id, EndDropped, "", func(a memory.Agent) error {
-		if !a.Status.Ended() && s.live.activity(k, s.cfg.Now()).After(since) {
+	err = s.stop(ctx, ref, EndDropped, "", func(a memory.Agent) error {
+		if !a.Status.Ended() && s.live.activity(ref, s.cfg.Now()).After(since) {
 			return errNotDue // the agent was asked for in the meantime
 		}
 		return nil
@@ -276,8 +276,8 @@ func (s *Service) sessions(ctx context.Context, a *memory.Agent) (map[string]boo
 func (r *registry) running(project string) (n int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for k, a := range r.agents {
-		if k.project == project {
+	for ref, a := range r.agents {
+		if ref.Project == project {
 			a.mu.Lock()
 			if a.live {
 				n++
@@ -290,19 +290,19 @@ func (r *registry) running(project string) (n int) {
 
 // idlest returns the live agent of a project that has been idle longest, and since when; ok is
 // false if all are busy. Unless only is nil, it is one of those.
-func (r *registry) idlest(project string, only map[string]bool, now time.Time) (out agentKey, since time.Time, ok bool) {
+func (r *registry) idlest(project string, only map[string]bool, now time.Time) (out memory.Ref, since time.Time, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for k, a := range r.agents {
-		if k.project != project || only != nil && !only[k.id] {
+	for ref, a := range r.agents {
+		if ref.Project != project || only != nil && !only[ref.ID] {
 			continue
 		}
 		a.mu.Lock()
 		idle := a.live && len(a.flights)+len(a.feeds) == 0
 		a.mu.Unlock()
 		at := time.Unix(0, a.asked.Load())
-		if idle && (!ok || at.Before(since) || at.Equal(since) && k.id < out.id) {
-			out, since, ok = k, at, true
+		if idle && (!ok || at.Before(since) || at.Equal(since) && ref.ID < out.ID) {
+			out, since, ok = ref, at, true
 		}
 	}
 	return out, since, ok

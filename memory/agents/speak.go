@@ -45,7 +45,7 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 		case SpeakAppend:
 		}
 	}
-	return s.say(ctx, project, id, m, func(memory.Head) error { return nil })
+	return s.say(ctx, memory.Ref{Project: project, ID: id}, m, func(memory.Head) error { return nil })
 }
 
 // Stored reports whether a message with this ID is stored. It returns fault.Conflict if that has
@@ -71,9 +71,9 @@ func (s *Service) Stored(ctx context.Context, project, id string, m memory.Messa
 }
 
 // say appends an assistant message that is not from the model, if still allows it.
-func (s *Service) say(ctx context.Context, project, id string, m memory.Message, still func(memory.Head) error) (memory.Agent, error) {
+func (s *Service) say(ctx context.Context, ref memory.Ref, m memory.Message, still func(memory.Head) error) (memory.Agent, error) {
 	var a memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		a = *h.Agent
 		if err := a.MustBeActive(fault.NotFound); err != nil {

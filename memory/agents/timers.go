@@ -17,13 +17,13 @@ import (
 type timers struct {
 	mu   sync.Mutex
 	due  dueHeap
-	at   map[agentKey]int64 // the earliest entry of each agent
+	at   map[memory.Ref]int64 // the earliest entry of each agent
 	wake chan struct{}
 }
 
 type dueEntry struct {
 	at int64 // Unix ns; 0 is now. There is one for each live agent, and a time.Time is larger.
-	agentKey
+	memory.Ref
 }
 
 type dueHeap []dueEntry
@@ -43,21 +43,21 @@ func (h *dueHeap) Pop() any {
 	return x
 }
 
-func newTimers() *timers { return &timers{at: map[agentKey]int64{}, wake: make(chan struct{}, 1)} }
+func newTimers() *timers { return &timers{at: map[memory.Ref]int64{}, wake: make(chan struct{}, 1)} }
 
 // poke schedules a check of the agent, if it is earlier than the one planned.
-func (t *timers) poke(when time.Time, project, id string) {
-	k, at := agentKey{project, id}, int64(0)
+func (t *timers) poke(when time.Time, ref memory.Ref) {
+	at := int64(0)
 	if !when.IsZero() {
 		at = when.UnixNano()
 	}
 	t.mu.Lock()
-	if old, ok := t.at[k]; ok && at >= old {
+	if old, ok := t.at[ref]; ok && at >= old {
 		t.mu.Unlock()
 		return
 	}
-	t.at[k] = at
-	heap.Push(&t.due, dueEntry{at, k})
+	t.at[ref] = at
+	heap.Push(&t.due, dueEntry{at, ref})
 	first := t.due[0].at == at
 	t.mu.Unlock()
 	if first {
@@ -68,7 +68,7 @@ func (t *timers) poke(when time.Time, project, id string) {
 	}
 }
 
-func (t *timers) now(project, id string) { t.poke(time.Time{}, project, id) }
+func (t *timers) now(ref memory.Ref) { t.poke(time.Time{}, ref) }
 
 // next removes and returns the entries that are due, and returns when the first of the others is,
 // or the zero time.
@@ -78,8 +78,8 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	var out []dueEntry
 	for len(t.due) > 0 && t.due[0].at <= now.UnixNano() {
 		e := heap.Pop(&t.due).(dueEntry)
-		if at, ok := t.at[e.agentKey]; ok && at == e.at { // otherwise an earlier entry was checked
-			delete(t.at, e.agentKey)
+		if at, ok := t.at[e.Ref]; ok && at == e.at { // otherwise an earlier entry was checked
+			delete(t.at, e.Ref)
 			out = append(out, e)
 		}
 	}
@@ -119,9 +119,9 @@ func (s *Service) takeUpAll(ctx context.Context) error {
 // takeUp plans the timers of a live agent that another process created, or this one before it was
 // restarted. h is without the last message.
 func (s *Service) takeUp(h *memory.Head, now time.Time) {
-	k := keyOf(h.Agent)
-	s.adopt(k, now)
-	s.timers.poke(s.dueOf(h), k.project, k.id)
+	ref := h.Agent.Ref()
+	s.adopt(ref, now)
+	s.timers.poke(s.dueOf(h), ref)
 }
 
 // resume reports an agent that asks for summaries or checkpoints to the workers that make them:
@@ -212,7 +212,7 @@ const retryCheck = 5 * time.Second
 func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
 	ctx, stop := context.WithTimeout(ctx, checkTimeout)
 	defer stop()
-	h, err := s.cfg.Ledger.Head(ctx, e.project, e.id)
+	h, err := s.cfg.Ledger.Head(ctx, e.Project, e.ID)
 	again := time.Time{} // no sooner
 	if err == nil && !h.Agent.Status.Ended() {
 		if s.peers == nil {
@@ -222,43 +222,43 @@ func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
 		}
 	}
 	if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
-		s.live.remove(agentKey{e.project, e.id}) // erased, or ended, perhaps by another process
+		s.live.remove(e.Ref) // erased, or ended, perhaps by another process
 		if s.cfg.Summaries != nil {
-			s.cfg.Summaries.Ended(e.project, e.id)
+			s.cfg.Summaries.Ended(e.Project, e.ID)
 		}
 		return
 	}
 	if err != nil {
-		s.cfg.OnError("timer of agent "+e.id, err)
-		s.timers.poke(s.cfg.Now().Add(retryCheck), e.project, e.id)
+		s.cfg.OnError("timer of agent "+e.ID, err)
+		s.timers.poke(s.cfg.Now().Add(retryCheck), e.Ref)
 		return
 	}
-	if h, err = s.cfg.Ledger.Head(ctx, e.project, e.id); err == nil && !h.Agent.Status.Ended() {
+	if h, err = s.cfg.Ledger.Head(ctx, e.Project, e.ID); err == nil && !h.Agent.Status.Ended() {
 		due := s.dueOf(&h)
 		if due.Before(again) {
 			due = again
 		}
-		s.timers.poke(due, e.project, e.id)
+		s.timers.poke(due, e.Ref)
 	}
 }
 
 // runDueAlone is runDue if several processes serve the agent: their activity counts, and one of
 // them acts at a time. It returns when to check again at the earliest.
 func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.Time, err error) {
-	k := keyOf(h.Agent)
+	ref := h.Agent.Ref()
 	again = s.cfg.Now().Add(lookAgain)
-	if err := s.learnActivity(ctx, k); err != nil {
+	if err := s.learnActivity(ctx, ref); err != nil {
 		return again, err
 	}
 	if s.dueOf(h).After(s.cfg.Now()) {
 		return time.Time{}, nil
 	}
-	release, ok, err := s.peers.Lease(ctx, k.project, k.id, memory.WorkTimers, lookLease)
+	release, ok, err := s.peers.Lease(ctx, ref.Project, ref.ID, memory.WorkTimers, lookLease)
 	if err != nil || !ok {
 		return again, err
 	}
 	defer release()
-	latest, err := s.cfg.Ledger.Head(ctx, k.project, k.id)
+	latest, err := s.cfg.Ledger.Head(ctx, ref.Project, ref.ID)
 	if err != nil || latest.Agent.Status.Ended() {
 		return again, err
 	}
@@ -266,8 +266,8 @@ func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.T
 	// Only the process that was asked for a farewell knows of it. For the others the agent is being
 	// answered.
 	now := s.cfg.Now()
-	if until := s.live.farewellEnd(k); h.Agent.Status == memory.Idle && s.peers.others.Load() && len(s.live.flying(k)) == 0 && (until.IsZero() || now.Before(until)) {
-		if now.Sub(s.live.conversation(k, now)) < seenGrace {
+	if until := s.live.farewellEnd(ref); h.Agent.Status == memory.Idle && s.peers.others.Load() && len(s.live.flying(ref)) == 0 && (until.IsZero() || now.Before(until)) {
+		if now.Sub(s.live.conversation(ref, now)) < seenGrace {
 			return again, nil
 		}
 	}
@@ -283,17 +283,17 @@ func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
 		return s.End(ctx, a.Project, a.ID, memory.EndOK)
 	// The farewell is over, or has nothing to wait for: a restart leaves nothing in flight.
 	case a.Status == memory.Idle:
-		if now.Before(s.live.farewell(keyOf(a))) {
+		if now.Before(s.live.farewell(a.Ref())) {
 			return nil
 		}
 		return s.End(ctx, a.Project, a.ID, memory.EndOK)
 	case !now.Before(time.UnixMilli(a.StartMS).Add(memory.Lifetime)):
 		if a.Archived() {
-			return s.expireArchived(ctx, a.Project, a.ID)
+			return s.expireArchived(ctx, a.Ref())
 		}
 		return s.End(ctx, a.Project, a.ID, memory.EndLifetime)
 	case s.idleSince(a, now):
-		err := s.stop(ctx, a.Project, a.ID, memory.EndIdle, "", func(a memory.Agent) error {
+		err := s.stop(ctx, a.Ref(), memory.EndIdle, "", func(a memory.Agent) error {
 			if !s.idleSince(&a, s.cfg.Now()) {
 				return errNotDue
 			}
@@ -306,7 +306,7 @@ func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
 	}
 	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
 		m := memory.Message{Role: memory.Assistant, Source: memory.SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.Fill(a.Settings.LLM.Greeting)}
-		_, err := s.say(ctx, a.Project, a.ID, m, func(h memory.Head) error {
+		_, err := s.say(ctx, a.Ref(), m, func(h memory.Head) error {
 			if greetingDue(&h).IsZero() {
 				return errNotDue
 			}
@@ -316,18 +316,18 @@ func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
 	}
 	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
 		if broken, err := s.silenceBroken(ctx, a); err != nil || broken {
-			s.live.silence(keyOf(a), broken)
+			s.live.silence(a.Ref(), broken)
 			return err
 		}
 		text := a.Settings.LLM.Fill(a.Settings.Silence.Content)
 		if a.Settings.Silence.Action == "think" {
-			s.live.silence(keyOf(a), true)
+			s.live.silence(a.Ref(), true)
 			if s.cfg.Think == nil {
 				return nil
 			}
 			return s.cfg.Think(ctx, a.Project, a.ID, text)
 		}
-		_, err := s.say(ctx, a.Project, a.ID, memory.Message{Role: memory.Assistant, Source: memory.SourceSilence, Content: text}, func(h memory.Head) error {
+		_, err := s.say(ctx, a.Ref(), memory.Message{Role: memory.Assistant, Source: memory.SourceSilence, Content: text}, func(h memory.Head) error {
 			if at := s.silenceDue(&h); at.IsZero() || s.cfg.Now().Before(at) {
 				return errNotDue
 			}
@@ -350,7 +350,7 @@ func ignoreNotDue(err error) error {
 
 func (s *Service) idleSince(a *memory.Agent, now time.Time) bool {
 	limit := s.idleLimit(a)
-	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
+	return limit > 0 && now.Sub(s.live.activity(a.Ref(), now)) >= limit
 }
 
 // idleLimit returns how long the agent may be idle, 0 for ever. Activity in other processes is
@@ -366,7 +366,7 @@ func (s *Service) idleLimit(a *memory.Agent) time.Duration {
 // warningDue returns when to announce the agent's expiry, or the zero time if that is done or not
 // needed.
 func (s *Service) warningDue(a *memory.Agent) time.Time {
-	again, done := s.live.warned(keyOf(a))
+	again, done := s.live.warned(a.Ref())
 	if done || a.Settings.WarnedMS != 0 || a.Archived() {
 		return time.Time{}
 	}
@@ -383,7 +383,7 @@ const warnAgain = time.Minute
 // warn announces the agent's expiry, once. If no endpoint wants the announcement, nothing is
 // stored. It is not activity of the agent.
 func (s *Service) warn(ctx context.Context, a *memory.Agent) error {
-	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
+	ref, again := a.Ref(), s.cfg.Now().Add(warnAgain)
 	if s.cfg.Events.Wants(a.Project, event.Expiring) {
 		again = time.Time{}
 		err := s.cfg.Ledger.Update(ctx, a.Project, a.ID, func(view memory.AgentView) (memory.Change, error) {
@@ -399,9 +399,9 @@ func (s *Service) warn(ctx context.Context, a *memory.Agent) error {
 		if err != nil {
 			return err
 		}
-		s.live.changed(k)
+		s.live.changed(ref)
 	}
-	s.live.warn(k, again)
+	s.live.warn(ref, again)
 	return nil
 }
 
@@ -419,14 +419,14 @@ func greetingDue(h *memory.Head) time.Time {
 // another message does.
 func (s *Service) silenceDue(h *memory.Head) time.Time {
 	set := &h.Agent.Settings.Silence
-	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(keyOf(h.Agent)) {
+	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(h.Agent.Ref()) {
 		return time.Time{}
 	}
 	since := time.UnixMilli(h.Agent.StartMS)
 	if h.Last.Seq > 0 {
 		since = time.UnixMilli(h.Last.Timestamp)
 	}
-	if act := s.live.conversation(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
+	if act := s.live.conversation(h.Agent.Ref(), s.cfg.Now()); act.After(since) {
 		since = act
 	}
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
@@ -454,7 +454,7 @@ func (s *Service) dueOf(h *memory.Head) time.Time {
 	case memory.Stopping:
 		return time.Time{}
 	case memory.Idle:
-		return s.live.farewell(keyOf(a))
+		return s.live.farewell(a.Ref())
 	}
 	now := s.cfg.Now()
 	due := time.UnixMilli(a.StartMS).Add(memory.Lifetime)
@@ -464,7 +464,7 @@ func (s *Service) dueOf(h *memory.Head) time.Time {
 		}
 	}
 	if limit := s.idleLimit(a); limit > 0 {
-		earlier(s.live.activity(keyOf(a), now).Add(limit))
+		earlier(s.live.activity(a.Ref(), now).Add(limit))
 	}
 	earlier(s.warningDue(a))
 	earlier(greetingDue(h))

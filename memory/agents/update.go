@@ -28,7 +28,7 @@ type UpdateRequest struct {
 // Update changes a live agent. fault.NotFound if there is none or it has ended.
 func (s *Service) Update(ctx context.Context, project, id string, r UpdateRequest) (memory.Agent, error) {
 	var out memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.update(ctx, memory.Ref{Project: project, ID: id}, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err

@@ -13,7 +13,7 @@ import (
 // contents is an agent's memory, or the end of it, in order of Seq, with each message also in the
 // form that package window uses. It is immutable; a later version may share its arrays.
 type contents struct {
-	key       agentKey
+	key       memory.Ref
 	startMS   int64 // Agent.StartMS, which differs from that of an earlier agent with the same ID
 	rev, base int64
 	from      int64 // every message from this Seq on is in stored
@@ -31,13 +31,12 @@ type contents struct {
 
 // load returns the newest least messages of an agent's memory or more, or all of it, and the older
 // instructions, as of the head or later. After an append it reads only what was appended.
-func (s *Service) load(ctx context.Context, project, id string, least int) (memory.Head, *contents, error) {
-	k := agentKey{project, id}
-	h, err := s.Head(ctx, project, id)
+func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.Head, *contents, error) {
+	h, err := s.Head(ctx, ref.Project, ref.ID)
 	if err != nil {
 		return memory.Head{}, nil, err
 	}
-	if old := s.cache.get(k); old != nil && old.usable(&h, least) {
+	if old := s.cache.get(ref); old != nil && old.usable(&h, least) {
 		if old.rev >= h.Rev {
 			return h, old, nil
 		}
@@ -46,7 +45,7 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 		if len(old.seqs) > 0 {
 			q.AfterSeq = old.seqs[0] - 1
 		}
-		changed, err := s.Messages(ctx, project, id, q)
+		changed, err := s.Messages(ctx, ref.Project, ref.ID, q)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -55,7 +54,7 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 		}
 	}
 	for {
-		h, msgs, err := s.Recent(ctx, project, id, least)
+		h, msgs, err := s.Recent(ctx, ref.Project, ref.ID, least)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -64,7 +63,7 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 			from = max(from, msgs[0].Seq)
 		}
 		at, _ := slices.BinarySearchFunc(msgs, from, func(m memory.Message, seq int64) int { return int(m.Seq - seq) })
-		r := newContents(k, &h, msgs[at:])
+		r := newContents(ref, &h, msgs[at:])
 		r.from, r.seqs = from, h.Agent.Settings.Memory.Standing(from)
 		ok, err := s.addStanding(ctx, &h, r)
 		if err != nil {
@@ -110,9 +109,9 @@ func (r *contents) reaches(h *memory.Head, n int) bool {
 	return r.from <= h.Agent.Settings.Memory.Start() || len(r.stored) >= n
 }
 
-func newContents(k agentKey, h *memory.Head, stored []memory.Message) *contents {
+func newContents(ref memory.Ref, h *memory.Head, stored []memory.Message) *contents {
 	r := &contents{
-		key: k, startMS: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq,
+		key: ref, startMS: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq,
 		stored: stored, views: windowMessages(stored), enough: new(atomic.Int64),
 	}
 	r.noteTurns(stored)

@@ -144,7 +144,7 @@ const summaryTries = 8
 // change. Newer messages stay. It returns ErrSummaryStale if the summary was replaced or one of the
 // messages changed in the meantime, and fault.Stopped if the agent has ended.
 func (s *Service) Summarised(ctx context.Context, r Summarised) error {
-	project, id := r.Of.Agent.Project, r.Of.Agent.ID
+	ref := r.Of.Agent.Ref()
 	text, err := text.Clean("summary", r.Text, maxSummary)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 	}
 	if r.Of.ancestor != nil {
 		// It was erased while the model worked
-		if _, err := s.Head(ctx, project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) {
+		if _, err := s.Head(ctx, ref.Project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) {
 			return ErrSummaryStale
 		} else if err != nil {
 			return err
@@ -163,13 +163,13 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 		return s.ancestorDone(ctx, r.Of, r.Messages, text)
 	}
 	upTo, rev := gone[len(gone)-1].Seq, r.Of.rev
-	seqs, _, err := s.goneBefore(ctx, project, id, upTo)
+	seqs, _, err := s.goneBefore(ctx, ref, upTo)
 	if err != nil {
 		return err
 	}
 	for range summaryTries {
 		// Changes are searched for outside the write; inside, there must be no further ones.
-		changed, next, err := s.changedUpTo(ctx, project, id, rev, upTo)
+		changed, next, err := s.changedUpTo(ctx, ref, rev, upTo)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 			return ErrSummaryStale
 		}
 		rev = next
-		_, err = s.edit(ctx, project, id, func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+		_, err = s.edit(ctx, ref, func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
 			if m.Summary != r.Of.Earlier || m.BaseSeq != r.Of.Agent.Settings.Memory.BaseSeq {
 				return memory.Change{}, ErrSummaryStale
 			}
@@ -204,13 +204,13 @@ var errMoved = errors.New("changed meanwhile")
 
 // changedUpTo reports whether a message up to a Seq was changed or added since a revision, and
 // returns the revision that this is based on.
-func (s *Service) changedUpTo(ctx context.Context, project, id string, since, upTo int64) (changed bool, rev int64, err error) {
-	h, err := s.Head(ctx, project, id)
+func (s *Service) changedUpTo(ctx context.Context, ref memory.Ref, since, upTo int64) (changed bool, rev int64, err error) {
+	h, err := s.Head(ctx, ref.Project, ref.ID)
 	if err != nil || h.Rev == since {
 		return false, since, err
 	}
 	// In order of Seq.
-	msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterRev: since, Limit: 1})
+	msgs, err := s.Messages(ctx, ref.Project, ref.ID, memory.MessageQuery{AfterRev: since, Limit: 1})
 	return len(msgs) > 0 && msgs[0].Seq <= upTo, h.Rev, err
 }
 
@@ -241,7 +241,7 @@ func (s *Service) ancestry(ctx context.Context, h *memory.Head) (l Leaving, ok b
 
 // ancestorDone stores a summary that covers the first n messages of an earlier agent.
 func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text string) error {
-	_, err := s.edit(ctx, l.Agent.Project, l.Agent.ID, func(_ memory.AgentView, _ *memory.Head, m *memory.Memory) (memory.Change, error) {
+	_, err := s.edit(ctx, l.Agent.Ref(), func(_ memory.AgentView, _ *memory.Head, m *memory.Memory) (memory.Change, error) {
 		if m.Summary != l.Earlier || m.Inherited == nil || len(m.Inherited.Ancestors) == 0 || m.Inherited.Ancestors[0] != *l.ancestor {
 			return memory.Change{}, ErrSummaryStale
 		}

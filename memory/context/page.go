@@ -129,7 +129,7 @@ func (p *page) hasQuestion() bool {
 // read returns what a model is given of a memory, and the page that it was made from. It reads the
 // newest messages, and more as long as the policy could keep them, or the page has no words of the
 // user and asks is set. With counts set the view's Dropped is right, for which everything is read.
-func (s *Service) read(ctx context.Context, project, id string, how func(*memory.Agent) (method, error), counts, asks bool) (h memory.Head, p page, by method, v window.View, err error) {
+func (s *Service) read(ctx context.Context, ref memory.Ref, how func(*memory.Agent) (method, error), counts, asks bool) (h memory.Head, p page, by method, v window.View, err error) {
 	least := firstPage
 	if counts {
 		least = memory.MaxRead
@@ -138,7 +138,7 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 	for n := firstPage; ; n = min(4*n, memory.MaxRead) {
 		if r == nil || !r.reaches(&h, n) {
 			first := r == nil
-			if h, r, err = s.load(ctx, project, id, max(n, least)); err != nil {
+			if h, r, err = s.load(ctx, ref, max(n, least)); err != nil {
 				return h, p, by, v, err
 			}
 			if first && r.reaches(&h, int(r.enough.Load())) {

@@ -55,7 +55,7 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 	if err := s.CheckPolicy("policy", r.Policy); err != nil {
 		return Context{}, err
 	}
-	h, mem, by, read, err := s.read(ctx, project, id, func(a *memory.Agent) (method, error) { return s.methodFor(a, &r) }, true, false)
+	h, mem, by, read, err := s.read(ctx, memory.Ref{Project: project, ID: id}, func(a *memory.Agent) (method, error) { return s.methodFor(a, &r) }, true, false)
 	if err != nil {
 		return Context{}, err
 	}

@@ -26,12 +26,9 @@ type Service struct {
 // New returns a Service for a memory. It must be called before the memory is used.
 func New(m *agents.Service) *Service {
 	s := &Service{Service: m, cache: newCache()}
-	m.OnErase(func(project, id string) { s.cache.remove(agentKey{project, id}) })
+	m.OnErase(func(project, id string) { s.cache.remove(memory.Ref{Project: project, ID: id}) })
 	return s
 }
-
-// agentKey identifies an agent.
-type agentKey struct{ project, id string }
 
 // Begin begins a turn, with a context by the agent's policy and the request's.
 func (s *Service) Begin(ctx context.Context, project, id string, r agents.TurnRequest) (*agents.Turn, error) {

@@ -51,7 +51,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 	if err != nil {
 		return memory.Agent{}, err
 	}
-	return s.edit(ctx, project, id, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+	return s.edit(ctx, memory.Ref{Project: project, ID: id}, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
 		c, err := h.Refill(m, in.Messages, s.NowMS(), false)
 		if err != nil {
 			return memory.Change{}, err
@@ -71,7 +71,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 // Clear empties an agent's  The summary stays, and so does the ledger. The cost does not
 // depend on the size of the  It returns fault.Stopped if the agent has ended.
 func (s *Service) Clear(ctx context.Context, project, id string) (memory.Agent, error) {
-	return s.edit(ctx, project, id, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+	return s.edit(ctx, memory.Ref{Project: project, ID: id}, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
 		m.BaseSeq = h.NextSeq
 		return memory.Change{}, nil
 	})

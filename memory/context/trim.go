@@ -55,7 +55,7 @@ func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (
 	if (r.MaxTokens == nil) == (r.KeepRecent == nil) {
 		return Trimmed{}, fault.At(fault.Missing, "max_tokens", "or keep_recent is required, and not both")
 	}
-	return s.rewrite(ctx, project, id, func(views []window.Message, c window.Counter) rewriting {
+	return s.rewrite(ctx, memory.Ref{Project: project, ID: id}, func(views []window.Message, c window.Counter) rewriting {
 		if r.KeepRecent != nil {
 			keep := window.TrimToRecent(views, *r.KeepRecent)
 			keep = slices.DeleteFunc(keep, func(i int) bool { return views[i].Status != "" })
@@ -70,7 +70,7 @@ func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (
 // reports other problems. Repeating it changes nothing. It returns fault.Stopped if the agent has
 // ended, and fault.Conflict if a stand-in is needed while an answer is being generated.
 func (s *Service) Repair(ctx context.Context, project, id string) (Trimmed, error) {
-	return s.rewrite(ctx, project, id, func(views []window.Message, _ window.Counter) rewriting {
+	return s.rewrite(ctx, memory.Ref{Project: project, ID: id}, func(views []window.Message, _ window.Counter) rewriting {
 		found := window.Repair(views)
 		out := rewriting{insert: found.Insert, problems: found.Problems}
 		for i := range views {
@@ -95,14 +95,14 @@ func (d *rewriting) copies() bool { return len(d.insert) > 0 || !slices.IsSorted
 
 // rewrite makes of a memory what decide returns for it. decide runs outside the write, and again if
 // something was stored in between.
-func (s *Service) rewrite(ctx context.Context, project, id string, decide func([]window.Message, window.Counter) rewriting) (Trimmed, error) {
+func (s *Service) rewrite(ctx context.Context, ref memory.Ref, decide func([]window.Message, window.Counter) rewriting) (Trimmed, error) {
 	const tries = 8
 	for try := 1; ; try++ {
-		h, stored, err := s.SinceBase(ctx, project, id)
+		h, stored, err := s.SinceBase(ctx, ref.Project, ref.ID)
 		if err != nil {
 			return Trimmed{}, err
 		}
-		r := newContents(agentKey{project, id}, &h, stored)
+		r := newContents(ref, &h, stored)
 		var d rewriting
 		var out Trimmed
 		var list []memory.Message
@@ -120,9 +120,9 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 		if err := run(h.Agent); err != nil {
 			return Trimmed{}, err
 		}
-		_, busy := s.Busy(ctx, project, id)
+		_, busy := s.Busy(ctx, ref.Project, ref.ID)
 		stale := false
-		err = s.Change(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		err = s.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 			h := view.Head()
 			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 				return memory.Change{}, err

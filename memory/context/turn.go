@@ -21,7 +21,7 @@ func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *windo
 	how := func(*memory.Agent) (method, error) {
 		return method{policy: p, counter: c, view: v, extras: window.Extras{Question: true}}, nil
 	}
-	_, mem, _, read, err := s.read(ctx, t.Agent.Project, t.Agent.ID, how, false, true)
+	_, mem, _, read, err := s.read(ctx, t.Agent.Ref(), how, false, true)
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (s Service) Get(ctx context.Context, project, id string) (Item, error) {
 	if err != nil {
 		return Item{}, err
 	}
-	bases := map[ledger]int64{}
+	bases := map[memory.Ref]int64{}
 	kept, err := s.inMemory(ctx, []Item{it}, bases)
 	if err == nil && len(kept) == 0 {
 		return s.laterItem(ctx, project, it, bases)
@@ -167,7 +167,7 @@ func (s Service) Get(ctx context.Context, project, id string) (Item, error) {
 // laterItem returns the first item in a memory among those that share the ID of one that is not. It
 // searches the newest MaxSearched of the same scope. An ID occurs again if the same item is
 // added again.
-func (s Service) laterItem(ctx context.Context, project string, first Item, bases map[ledger]int64) (found Item, err error) {
+func (s Service) laterItem(ctx context.Context, project string, first Item, bases map[memory.Ref]int64) (found Item, err error) {
 	id := first.Row.ID
 	found, err = first, ErrNotFound(id)
 	ask := Query{Scope: first.Row.Scope}
@@ -191,18 +191,15 @@ func (s Service) laterItem(ctx context.Context, project string, first Item, base
 	return found, err
 }
 
-// ledger names the agent whose ledger holds an item.
-type ledger struct{ project, id string }
-
 // inMemory returns the items that are in a memory, without those that were cut, merged, replaced or
 // cleared. bases caches the starts of the memories.
-func (s Service) inMemory(ctx context.Context, list []Item, bases map[ledger]int64) ([]Item, error) {
+func (s Service) inMemory(ctx context.Context, list []Item, bases map[memory.Ref]int64) ([]Item, error) {
 	out := list[:0]
 	for _, it := range list {
 		if it.Message.State != memory.Final {
 			continue
 		}
-		k := ledger{it.Project, it.AgentID}
+		k := memory.Ref{Project: it.Project, ID: it.AgentID}
 		base, known := bases[k]
 		if !known {
 			h, err := s.Ledger.Head(ctx, it.Project, it.AgentID)
@@ -271,7 +268,7 @@ type Found struct {
 // oldest. It searches the newest MaxSearched of the scope and changes nothing.
 func (s Service) Search(ctx context.Context, project string, q window.SearchQuery) (Found, error) {
 	var out Found
-	bases, size := map[ledger]int64{}, 0
+	bases, size := map[memory.Ref]int64{}, 0
 	var all []Item
 	ask := queryFor(q.Level, q.Scope)
 	for looked := 0; ; {
@@ -302,16 +299,16 @@ func (s Service) Search(ctx context.Context, project string, q window.SearchQuer
 	for i := range all {
 		list[i] = all[i].forWindow(i)
 	}
-	hits := map[ledger]int{}
+	hits := map[memory.Ref]int{}
 	if q.Scope.AgentID != "" {
-		hits[ledger{project, q.Scope.AgentID}] = 0
+		hits[memory.Ref{Project: project, ID: q.Scope.AgentID}] = 0
 	}
 	for _, i := range window.Search(list, q) {
 		out.Items = append(out.Items, all[i])
-		hits[ledger{all[i].Project, all[i].AgentID}]++
+		hits[memory.Ref{Project: all[i].Project, ID: all[i].AgentID}]++
 	}
 	for k, n := range hits {
-		s.Memory.Searched(k.project, k.id, n)
+		s.Memory.Searched(k.Project, k.ID, n)
 	}
 	return out, nil
 }
@@ -362,9 +359,9 @@ func (s Service) Clear(ctx context.Context, project string, level window.Level, 
 		if err != nil {
 			return removed, err
 		}
-		byLedger := map[ledger][]int64{}
+		byLedger := map[memory.Ref][]int64{}
 		for _, it := range page {
-			k := ledger{it.Project, it.AgentID}
+			k := memory.Ref{Project: it.Project, ID: it.AgentID}
 			byLedger[k] = append(byLedger[k], it.Message.Seq)
 		}
 		for k, seqs := range byLedger {
@@ -383,13 +380,13 @@ func (s Service) Clear(ctx context.Context, project string, level window.Level, 
 // RemoveMessage removes the content of a message from a ledger, as Clear does it. A message that is
 // not there is no error.
 func (s Service) RemoveMessage(ctx context.Context, project, agentID string, seq int64) error {
-	_, err := s.removeMessages(ctx, ledger{project, agentID}, []int64{seq})
+	_, err := s.removeMessages(ctx, memory.Ref{Project: project, ID: agentID}, []int64{seq})
 	return err
 }
 
 // removeMessages removes the content of messages and returns how many were in memory until then.
-func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n int, err error) {
-	err = s.Memory.Change(ctx, k.project, k.id, func(view memory.AgentView) (memory.Change, error) {
+func (s Service) removeMessages(ctx context.Context, k memory.Ref, seqs []int64) (n int, err error) {
+	err = s.Memory.Change(ctx, k.Project, k.ID, func(view memory.AgentView) (memory.Change, error) {
 		n = 0
 		var c memory.Change
 		h := view.Head()
@@ -409,7 +406,7 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 		if len(c.Replace) == 0 {
 			return c, nil
 		}
-		if strings.HasPrefix(k.project, ownProject) { // see checkItems
+		if strings.HasPrefix(k.Project, ownProject) { // see checkItems
 			a := *h.Agent
 			a.Settings.Memory.Removed += int64(len(c.Replace))
 			c.Agent = &a
@@ -428,7 +425,7 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 			}
 		}
 		if s.Events != nil {
-			if c.Rewritten, err = s.Events(ctx, k.project, k.id, ledger); err != nil {
+			if c.Rewritten, err = s.Events(ctx, k.Project, k.ID, ledger); err != nil {
 				return c, err
 			}
 		}
