@@ -107,7 +107,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 		x.trace.end(x, err)
 		return err
 	}
-	if p.Ghost() || x.turn.Took > 0 {
+	if p.Ghost() || x.turn.Replaced > 0 {
 		r.metrics.ghosts.Inc()
 	}
 	x.client = x.newClient(w, req, c.Request)

@@ -29,7 +29,7 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 		}
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
-		err = p.apply(what, s.live.answering(ref, h.LastTurn))
+		err = p.apply(what, s.live.isAnswering(ref, h.LastTurn))
 		p.change.Account = true
 		return p.change, err
 	})
@@ -69,7 +69,7 @@ func (s *Service) Note(ctx context.Context, project, id, item string, depth int,
 // Saying reports whether a text is part of an answer that is being generated. Then it is not stored
 // yet, although a platform's list may have it.
 func (s *Service) Saying(project, id, text string) bool {
-	return slices.ContainsFunc(s.live.flying(memory.Ref{Project: project, ID: id}), func(f *flight) bool {
-		return memory.Phase(f.phase.Load()) == memory.Speaking && f.says(&text)
+	return slices.ContainsFunc(s.live.openAnswers(memory.Ref{Project: project, ID: id}), func(o *openAnswer) bool {
+		return memory.Phase(o.phase.Load()) == memory.Speaking && o.says(&text)
 	})
 }

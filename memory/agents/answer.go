@@ -21,13 +21,13 @@ const settleTimeout = 30 * time.Second
 
 // Begin stores the call's messages and opens or joins a turn; see Turns of package internal/turn.
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
-	// Register the flight before the turn is stored. Otherwise another call in between would take
-	// the turn for unanswered.
+	// Open the answer before the turn is stored. Otherwise another call in between would take the
+	// turn for unanswered.
 	if err := s.CheckPolicy("heardlog.policy", r.Policy); err != nil {
 		return nil, err
 	}
 	ref := memory.Ref{Project: project, ID: id}
-	t := &Turn{flight: s.live.launch(ref, r.Cut, r.Generated, s.cfg.Now())}
+	t := &Turn{answer: s.live.open(ref, r.Cut, r.Generated, s.cfg.Now())}
 	b := attempt{overtaking: true, asking: s.peers != nil && s.peers.others.Load() && (s.cfg.Away == nil || !s.cfg.Away.Away())}
 	err := s.storeCall(ctx, ref, r, t, &b)
 	if errors.Is(err, errElsewhere) { // once at most
@@ -38,19 +38,19 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		err = s.storeCall(ctx, ref, r, t, &b)
 	}
 	if errors.Is(err, ErrOvertaken) {
-		s.cutFlights(ctx, ref, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
+		s.cutAnswers(ctx, ref, ErrOvertaken, func(o *openAnswer) bool { return o.turn.Load() != noTurn })
 		b.overtaking, b.asking = false, false
 		err = s.storeCall(ctx, ref, r, t, &b)
 	}
 	if err != nil {
-		s.land(ref, t.flight)
+		s.endAnswer(ref, t.answer)
 		return nil, err
 	}
-	close(t.flight.stored)
+	close(t.answer.placeStored)
 	// Not within the decision, which holds up all other writes of the server.
 	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
 		if err := r.Window(ctx, t); err != nil {
-			s.land(ref, t.flight)
+			s.endAnswer(ref, t.answer)
 			return nil, err
 		}
 		t.showOriginals(s.Redactor(&t.Agent))
@@ -65,15 +65,15 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is being generated for it.
-	for _, f := range s.live.flying(ref) {
-		if f.turn.Load() == t.TurnID && f.decided.Load() < t.flight.decided.Load() {
+	for _, o := range s.live.openAnswers(ref) {
+		if o.turn.Load() == t.TurnID && o.order.Load() < t.answer.order.Load() {
 			// It must not fall for a call that comes to nothing.
 			if err := s.Durable(t); err != nil {
-				s.land(ref, t.flight)
+				s.endAnswer(ref, t.answer)
 				return nil, err
 			}
-			f.stop(ErrSuperseded)
-			t.Took++
+			o.stop(ErrSuperseded)
+			t.Replaced++
 		}
 	}
 	if len(t.added) == 0 && !t.Passed() { // the turn was there already
@@ -84,10 +84,10 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 
 // Durable waits until what Begin stored is on disk.
 func (s *Service) Durable(t *Turn) error {
-	if t.kept == nil {
+	if t.durable == nil {
 		return nil
 	}
-	return t.kept()
+	return t.durable()
 }
 
 // errElsewhere is returned if another process may be answering the turn.
@@ -108,10 +108,10 @@ type attempt struct {
 // set. With asking set it returns errElsewhere if the turn has a question whose answer is neither
 // stored nor being generated here.
 func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, t *Turn, b *attempt) error {
-	kept, err := s.updateTurn(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
+	durable, err := s.updateTurn(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		t.flight.turn.Store(noTurn)
-		t.flight.place.Store(0)
+		t.answer.turn.Store(noTurn)
+		t.answer.place.Store(0)
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
@@ -127,7 +127,7 @@ func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, 
 			return memory.Change{}, err
 		}
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
-		answering := s.live.answering(ref, h.LastTurn)
+		answering := s.live.isAnswering(ref, h.LastTurn)
 		if b.overtaking && plan.Overtakes && answering {
 			return memory.Change{}, ErrOvertaken
 		}
@@ -146,9 +146,9 @@ func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, 
 		t.Unsolicited, t.Greeting = plan.Unsolicited, p.greeting
 		t.stored, t.added = p.recent, p.change.Append
 		t.paused = s.paused(h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
-		t.flight.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
-		t.flight.decided.Store(s.live.decisions.Add(1))
-		t.flight.turn.Store(p.turn)
+		t.answer.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
+		t.answer.order.Store(s.live.decisions.Add(1))
+		t.answer.turn.Store(p.turn)
 		if r.User != "" && h.Agent.Settings.Scope.UserID == "" {
 			a := *h.Agent
 			a.Settings.Scope.UserID, a.Rev = r.User, p.rev
@@ -159,8 +159,8 @@ func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, 
 			}
 		}
 		return p.change, nil
-	}, t.flight, true)
-	t.kept = kept
+	}, t.answer, true)
+	t.durable = durable
 	return err
 }
 
@@ -288,7 +288,7 @@ func (x Extension) extend(m memory.Message) (memory.Message, bool, error) {
 	if m.Content == x.Content {
 		return m, false, nil
 	}
-	if _, kept := m.Metadata[firstTranscript]; !kept && !strings.HasPrefix(x.Content, m.Content) {
+	if _, known := m.Metadata[firstTranscript]; !known && !strings.HasPrefix(x.Content, m.Content) {
 		first, err := json.Marshal(m.Content)
 		if err != nil {
 			return m, false, fault.Wrap(fault.Internal, err, "a text could not be encoded")
@@ -381,18 +381,18 @@ func (p *planner) replace(seq int64, edit func(memory.Message) (memory.Message, 
 	return nil
 }
 
-// Progress marks the phase of the answer in flight.
+// Progress marks the phase of the open answer.
 func (s *Service) Progress(t *Turn, p memory.Phase) {
-	if f := t.flight; f.phase.Swap(int32(p)) != int32(p) {
-		f.agent.mu.Lock()
-		f.agent.wakeFollowers()
-		f.agent.mu.Unlock()
+	if o := t.answer; o.phase.Swap(int32(p)) != int32(p) {
+		o.agent.mu.Lock()
+		o.agent.wakeFollowers()
+		o.agent.mu.Unlock()
 	}
 }
 
-// Settle stores the answer and ends the flight.
+// Settle stores the answer and ends it.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
-	defer s.land(t.Agent.Ref(), t.flight)
+	defer s.endAnswer(t.Agent.Ref(), t.answer)
 	if err := s.Durable(t); err != nil { // there is no question to this answer
 		return memory.Message{}, err
 	}
@@ -405,12 +405,12 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 		out.Source = memory.SourceGreeting
 	}
 	// Not within the decision, which holds up all other writes of the server.
-	out = t.flight.amended(out, now)
+	out = t.answer.amended(out, now)
 	whole, failure := out, a.Failure
 	_, err := s.updateTurn(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		// The next decision sees the answer in the ledger, even before the flight has landed.
-		t.flight.ended.Store(true)
+		// The next decision sees the answer in the ledger, even before it is closed.
+		t.answer.inLedger.Store(true)
 		// This includes an agent that has ended: its ledger must have what was said.
 		out.Rev = h.Rev + 1
 		if out.Seq = t.AnswerSeq; out.Seq == 0 {
@@ -441,10 +441,10 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			return c, nil
 		}
 		return c, s.cutBehind(view, &c)
-	}, t.flight, false)
+	}, t.answer, false)
 	if err == nil {
 		t.AnswerSeq = out.Seq
-		s.amendOthers(ctx, t.flight, &whole)
+		s.amendOthers(ctx, t.answer, &whole)
 	}
 	if err == nil && out.State == memory.Superseded && !a.Repeats {
 		s.cfg.Observe.Ghost()
@@ -473,15 +473,15 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 	return true, nil
 }
 
-// land ends a flight; an agent that only waited for it is ended.
-func (s *Service) land(ref memory.Ref, f *flight) {
-	s.live.land(ref, f, s.cfg.Now())
-	if f.held.Load() {
+// endAnswer ends an open answer, and the agent if it only waited for that.
+func (s *Service) endAnswer(ref memory.Ref, o *openAnswer) {
+	s.live.end(ref, o, s.cfg.Now())
+	if o.mustRelease.Load() {
 		s.cfg.Away.Release(ref.Project, ref.ID)
 	}
-	f.agent.mu.Lock()
-	leaving := !f.agent.farewell.IsZero()
-	f.agent.mu.Unlock()
+	o.agent.mu.Lock()
+	leaving := !o.agent.farewell.IsZero()
+	o.agent.mu.Unlock()
 	if leaving {
 		s.timers.now(ref)
 	}

@@ -44,7 +44,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		var c memory.Change
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		last := h.LastTurn
-		answering := s.live.answering(ref, last)
+		answering := s.live.isAnswering(ref, last)
 		for _, m := range msgs {
 			m = s.asStored(h.Agent, m)
 			if stored, ok := known[m.ID]; ok && m.ID != "" {

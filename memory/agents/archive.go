@@ -17,7 +17,7 @@ func (s *Service) PastRetention(endMS int64) bool {
 func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
 	c := memory.Change{Append: msgs}
 	redactChange(&c, s.Redactor(&a))
-	a.Settings.Memory.Note(&c)
+	a.Settings.Memory.NoteInstructions(&c)
 	if _, _, err := s.cfg.Ledger.Create(ctx, a, 0, c); err != nil {
 		return err
 	}

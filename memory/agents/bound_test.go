@@ -59,7 +59,7 @@ func (t rowsTx) Head() memory.Head {
 	h := t.AgentView.Head()
 	if t.r.blind {
 		a := *h.Agent
-		a.Settings.Memory.From = 0
+		a.Settings.Memory.ConversationFrom = 0
 		h.Agent = &a
 	}
 	return h
@@ -369,8 +369,8 @@ func checkBounds(t *testing.T, store memory.Ledger, id string) {
 		case x.Seq < m.BaseSeq || !x.InMemory():
 		case x.Role.Instructs():
 			want = append(want, x.Seq)
-		case x.Seq < m.From:
-			t.Errorf("message %d is in memory, before %d", x.Seq, m.From)
+		case x.Seq < m.ConversationFrom:
+			t.Errorf("message %d is in memory, before %d", x.Seq, m.ConversationFrom)
 		}
 	}
 	if len(m.Instructions) == memory.MaxInstructions { // perhaps not all

@@ -29,8 +29,8 @@ func (a *liveAgent) wakeFollowers() {
 	}
 }
 
-// wrote passes a stored change to the agent's followers.
-func (r *registry) wrote(ref memory.Ref, prev int64, c *memory.Change) {
+// publish passes a stored change to the agent's followers.
+func (r *registry) publish(ref memory.Ref, prev int64, c *memory.Change) {
 	a := r.get(ref)
 	if a == nil {
 		return
@@ -141,8 +141,8 @@ func (s *Service) Searched(project, id string, hits int) {
 // Doing returns the phase of the answer that is being generated, of several the one that has come
 // furthest, and its turn. ok is false if there is none whose turn is decided.
 func (s *Service) Doing(project, id string) (p memory.Phase, turn int64, ok bool) {
-	for _, f := range s.live.flying(memory.Ref{Project: project, ID: id}) {
-		t, phase := f.turn.Load(), memory.Phase(f.phase.Load())
+	for _, o := range s.live.openAnswers(memory.Ref{Project: project, ID: id}) {
+		t, phase := o.turn.Load(), memory.Phase(o.phase.Load())
 		if t != noTurn && (!ok || phase > p || phase == p && t > turn) {
 			p, turn, ok = phase, t, true
 		}

@@ -100,7 +100,7 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 		t.Errorf("history %+v, want the cut answer in it", msgs)
 	}
 	if err := s.WaitIdle(t.Context(), "p", a.ID); err != nil {
-		t.Errorf("the flight never landed: %v", err)
+		t.Errorf("the answer never ended: %v", err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // InterruptRequest is what was heard of an answer; the zero value cuts what is being said now.
 type InterruptRequest struct {
-	TurnID  *int64  // the turn whose answer was cut; nil = the answer in flight, else the last one
+	TurnID  *int64  // the turn whose answer was cut; nil = the open answer, else the last one
 	Heard   *string // the text that was heard
 	HeardMS *int64  // how much audio was played, in ms; used if Heard is nil
 	AtMS    int64   // when it was cut, Unix ms; 0 = now
@@ -40,11 +40,11 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 	}
 	ref := memory.Ref{Project: project, ID: id}
 	foreign := false // the heard text is not part of the named turn's answer so far
-	cut := s.cutFlights(ctx, ref, ErrInterrupted, func(f *flight) bool {
-		if turn := f.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
+	cut := s.cutAnswers(ctx, ref, ErrInterrupted, func(o *openAnswer) bool {
+		if turn := o.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
 			return false
 		}
-		said := f.says(r.Heard)
+		said := o.says(r.Heard)
 		foreign = foreign || !said && r.TurnID != nil
 		return said
 	})

@@ -16,10 +16,10 @@ import (
 // answers that are being generated, and the followers. Losing it with the process loses nothing
 // that was acknowledged.
 type registry struct {
-	mu       sync.RWMutex
-	agents   map[memory.Ref]*liveAgent
-	feeds    map[memory.Ref]int // how many there are of agents that are followed
-	inFlight atomic.Int64       // flights
+	mu        sync.RWMutex
+	agents    map[memory.Ref]*liveAgent
+	feeds     map[memory.Ref]int // how many there are of agents that are followed
+	openCount atomic.Int64       // open answers
 	// decisions counts the turns that were decided.
 	decisions atomic.Int64
 	shared    bool // other processes may write, too
@@ -31,10 +31,10 @@ type liveAgent struct {
 	spoken atomic.Int64
 
 	mu       sync.Mutex
-	flights  []*flight
+	answers  []*openAnswer
 	feeds    []*feed.Feed
 	farewell time.Time // when the farewell ends; zero if there is none
-	live     bool      // false for an entry that is kept only while it has flights or feeds
+	live     bool      // false for an entry that is kept only while it has answers or feeds
 	// silenced is set once the server has broken the running silence. After a restart it may break
 	// it once more.
 	silenced atomic.Bool
@@ -46,34 +46,35 @@ type liveAgent struct {
 	warned atomic.Int64
 }
 
-// flight is an answer in the making.
-type flight struct {
+// openAnswer is an answer that is being generated, from Begin to Settle. What it is called in the
+// ledger (turn, place) becomes known while the turn is stored.
+type openAnswer struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is decided
 	// place is the Seq reserved for the answer, or the next one where none could be; 0 until
 	// it is decided. It is the order in which answers began, on all processes: the ledger reserves
 	// each Seq once. It may still change until stored is closed.
-	place  atomic.Int64
-	stored chan struct{}
+	place       atomic.Int64
+	placeStored chan struct{}
 	// decided is the order in which this process decided the turns: answers without a reserved Seq
 	// may have the same place.
-	decided atomic.Int64
-	ended   atomic.Bool // the answer is in the ledger
+	order    atomic.Int64
+	inLedger atomic.Bool // the answer is in the ledger
 	// The turn goes on without the store; Away holds it.
-	passed, held atomic.Bool
-	phase        atomic.Int32
-	began        int64 // Unix ms
-	cut          func(error)
-	// Returns the text so far; may be nil, and is nil after landing; under agent.mu.
+	passed, mustRelease atomic.Bool
+	phase               atomic.Int32
+	startMS             int64 // Unix ms
+	cut                 func(error)
+	// Returns the text so far; may be nil, and is nil after the end; under agent.mu.
 	generated func() string
 	once      sync.Once     // for cut
-	done      chan struct{} // closed when the answer is settled
+	settled   chan struct{} // closed when the answer is settled
 	// amendments are applied when the answer is stored, and closed is set then; under agent.mu.
 	amendments []Amendment
 	closed     bool
 }
 
-// noTurn is the turn of a flight whose turn is not decided yet.
+// noTurn is the turn of an open answer whose turn is not decided yet.
 const noTurn = -1
 
 func newRegistry() *registry {
@@ -101,7 +102,7 @@ func (r *registry) entry(ref memory.Ref, now time.Time) *liveAgent {
 
 // drop removes an entry that is no longer needed. The caller holds r.mu for writing and a.mu.
 func (r *registry) drop(ref memory.Ref, a *liveAgent) {
-	if !a.live && len(a.flights) == 0 && len(a.feeds) == 0 && r.agents[ref] == a {
+	if !a.live && len(a.answers) == 0 && len(a.feeds) == 0 && r.agents[ref] == a {
 		delete(r.agents, ref)
 	}
 }
@@ -138,7 +139,7 @@ func (r *registry) farewellEnd(ref memory.Ref) time.Time {
 	return a.farewell
 }
 
-// remove drops an agent that has ended, once its last answer has landed and its last follower is
+// remove drops an agent that has ended, once its last answer has ended and its last follower is
 // gone.
 func (r *registry) remove(ref memory.Ref) {
 	r.mu.Lock()
@@ -208,7 +209,7 @@ func (r *registry) activity(ref memory.Ref, now time.Time) time.Time {
 		return now
 	}
 	a.mu.Lock()
-	busy := len(a.flights)+len(a.feeds) > 0
+	busy := len(a.answers)+len(a.feeds) > 0
 	a.mu.Unlock()
 	if busy {
 		return now
@@ -224,7 +225,7 @@ func (r *registry) conversation(ref memory.Ref, now time.Time) time.Time {
 		return now
 	}
 	a.mu.Lock()
-	busy := len(a.flights) > 0
+	busy := len(a.answers) > 0
 	a.mu.Unlock()
 	if busy {
 		return now
@@ -249,73 +250,75 @@ func (r *registry) farewell(ref memory.Ref) time.Time {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.flights) == 0 {
+	if len(a.answers) == 0 {
 		return time.Time{}
 	}
 	return a.farewell
 }
 
-func (r *registry) launch(ref memory.Ref, cut func(error), generated func() string, now time.Time) *flight {
-	f := &flight{began: now.UnixMilli(), cut: cut, generated: generated, stored: make(chan struct{}), done: make(chan struct{})}
-	r.inFlight.Add(1)
-	f.turn.Store(noTurn)
+// open registers an answer that is being generated.
+func (r *registry) open(ref memory.Ref, cut func(error), generated func() string, now time.Time) *openAnswer {
+	o := &openAnswer{startMS: now.UnixMilli(), cut: cut, generated: generated, placeStored: make(chan struct{}), settled: make(chan struct{})}
+	r.openCount.Add(1)
+	o.turn.Store(noTurn)
 	r.mu.RLock() // keeps the entry from being dropped
 	known := r.agents[ref]
 	if known != nil {
-		known.addFlight(f)
+		known.addAnswer(o)
 	}
 	r.mu.RUnlock()
 	if known == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.entry(ref, now).addFlight(f)
+		r.entry(ref, now).addAnswer(o)
 	}
-	return f
+	return o
 }
 
-// addFlight adds a flight to the agent. The caller holds the registry's mu, at least for reading.
-func (a *liveAgent) addFlight(f *flight) {
-	f.agent = a
+// addAnswer adds an open answer to the agent. The caller holds the registry's mu, at least for
+// reading.
+func (a *liveAgent) addAnswer(o *openAnswer) {
+	o.agent = a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.flights = append(a.flights, f)
+	a.answers = append(a.answers, o)
 }
 
-// land ends a flight, whatever happened to its agent. The flight may live on in a Turn, so it drops
+// end ends an open answer, whatever happened to its agent. It may live on in a Turn, so it drops
 // its callbacks.
-func (r *registry) land(ref memory.Ref, f *flight, now time.Time) {
-	r.inFlight.Add(-1)
-	f.agent.asked.Store(now.UnixNano())
-	f.agent.spoken.Store(now.UnixNano())
-	f.agent.mu.Lock()
-	if i := slices.Index(f.agent.flights, f); i >= 0 {
-		f.agent.flights = slices.Delete(f.agent.flights, i, i+1)
+func (r *registry) end(ref memory.Ref, o *openAnswer, now time.Time) {
+	r.openCount.Add(-1)
+	o.agent.asked.Store(now.UnixNano())
+	o.agent.spoken.Store(now.UnixNano())
+	o.agent.mu.Lock()
+	if i := slices.Index(o.agent.answers, o); i >= 0 {
+		o.agent.answers = slices.Delete(o.agent.answers, i, i+1)
 	}
-	live := f.agent.live
-	f.generated = nil
-	f.agent.wakeFollowers()
-	f.agent.mu.Unlock()
+	live := o.agent.live
+	o.generated = nil
+	o.agent.wakeFollowers()
+	o.agent.mu.Unlock()
 	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
 		r.mu.Lock()
-		f.agent.mu.Lock()
-		r.drop(ref, f.agent)
-		f.agent.mu.Unlock()
+		o.agent.mu.Lock()
+		r.drop(ref, o.agent)
+		o.agent.mu.Unlock()
 		r.mu.Unlock()
 	}
-	f.once.Do(func() {}) // cut is not called after this
-	f.cut = nil
-	close(f.done)
+	o.once.Do(func() {}) // cut is not called after this
+	o.cut = nil
+	close(o.settled)
 }
 
 // says reports whether the text may be part of the answer generated so far. If that is unknown, any
 // text may be.
-func (f *flight) says(text *string) bool {
+func (o *openAnswer) says(text *string) bool {
 	if text == nil || *text == "" {
 		return true
 	}
-	f.agent.mu.Lock()
-	generated := f.generated
-	f.agent.mu.Unlock()
+	o.agent.mu.Lock()
+	generated := o.generated
+	o.agent.mu.Unlock()
 	if generated == nil {
 		return true
 	}
@@ -323,34 +326,34 @@ func (f *flight) says(text *string) bool {
 	return ok
 }
 
-// stop calls cut, at most once for a flight and never after it has landed.
-func (f *flight) stop(cause error) {
-	f.once.Do(func() { f.cut(cause) })
+// stop calls cut, at most once and never after it has ended.
+func (o *openAnswer) stop(cause error) {
+	o.once.Do(func() { o.cut(cause) })
 }
 
-func (r *registry) flying(ref memory.Ref) []*flight {
+func (r *registry) openAnswers(ref memory.Ref) []*openAnswer {
 	a := r.get(ref)
 	if a == nil {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return append([]*flight(nil), a.flights...)
+	return append([]*openAnswer(nil), a.answers...)
 }
 
-// placed returns the flights whose answers have a place in the ledger below before. It waits for
+// placedBefore returns the open answers that have a place in the ledger below before. It waits for
 // those whose place is being stored: another process may have seen it in the ledger already.
-func (r *registry) placed(ctx context.Context, ref memory.Ref, before int64) (list []*flight) {
-	for _, f := range r.flying(ref) {
-		if place := f.place.Load(); place == 0 || place >= before {
+func (r *registry) placedBefore(ctx context.Context, ref memory.Ref, before int64) (list []*openAnswer) {
+	for _, o := range r.openAnswers(ref) {
+		if place := o.place.Load(); place == 0 || place >= before {
 			continue // a place only moves up
 		}
 		select {
-		case <-f.stored:
-			if f.place.Load() < before {
-				list = append(list, f)
+		case <-o.placeStored:
+			if o.place.Load() < before {
+				list = append(list, o)
 			}
-		case <-f.done:
+		case <-o.settled:
 		case <-ctx.Done():
 			return list
 		}
@@ -359,15 +362,15 @@ func (r *registry) placed(ctx context.Context, ref memory.Ref, before int64) (li
 }
 
 // answering reports whether an answer to the turn is being generated.
-func (r *registry) answering(ref memory.Ref, turn int64) bool {
+func (r *registry) isAnswering(ref memory.Ref, turn int64) bool {
 	a := r.get(ref)
 	if a == nil {
 		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, f := range a.flights {
-		if f.turn.Load() == turn && !f.ended.Load() {
+	for _, o := range a.answers {
+		if o.turn.Load() == turn && !o.inLedger.Load() {
 			return true
 		}
 	}
@@ -384,42 +387,42 @@ func (r *registry) lastTurn(ref memory.Ref) int64 {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, f := range a.flights {
-		last = max(last, f.turn.Load())
+	for _, o := range a.answers {
+		last = max(last, o.turn.Load())
 	}
 	return last
 }
 
-// cutFlights cuts the flights that which selects, waits until they are stored (at most SettleWait)
-// and returns their turns.
-func (s *Service) cutFlights(ctx context.Context, ref memory.Ref, cause error, which func(f *flight) bool) []int64 {
-	return s.settled(ctx, s.stopFlights(ref, cause, which))
+// cutAnswers cuts the open answers that which selects, waits until they are stored (at most
+// SettleWait) and returns their turns.
+func (s *Service) cutAnswers(ctx context.Context, ref memory.Ref, cause error, which func(o *openAnswer) bool) []int64 {
+	return s.waitStored(ctx, s.stopAnswers(ref, cause, which))
 }
 
-// stopFlights cuts the flights that which selects, and returns them.
-func (s *Service) stopFlights(ref memory.Ref, cause error, which func(f *flight) bool) (cut []*flight) {
-	for _, f := range s.live.flying(ref) {
-		if which(f) {
-			f.stop(cause)
-			cut = append(cut, f)
+// stopAnswers cuts the open answers that which selects, and returns them.
+func (s *Service) stopAnswers(ref memory.Ref, cause error, which func(o *openAnswer) bool) (cut []*openAnswer) {
+	for _, o := range s.live.openAnswers(ref) {
+		if which(o) {
+			o.stop(cause)
+			cut = append(cut, o)
 		}
 	}
 	return cut
 }
 
-// settled waits until the flights are stored, at most SettleWait, and returns their turns.
-func (s *Service) settled(ctx context.Context, cut []*flight) (turns []int64) {
+// waitStored waits until the answers are stored, at most SettleWait, and returns their turns.
+func (s *Service) waitStored(ctx context.Context, cut []*openAnswer) (turns []int64) {
 	if len(cut) == 0 {
 		return nil
 	}
-	for _, f := range cut {
-		turns = append(turns, f.turn.Load())
+	for _, o := range cut {
+		turns = append(turns, o.turn.Load())
 	}
 	wait, stop := context.WithTimeout(ctx, s.cfg.SettleWait)
 	defer stop()
-	for _, f := range cut {
+	for _, o := range cut {
 		select {
-		case <-f.done:
+		case <-o.settled:
 		case <-wait.Done():
 			return turns
 		}
@@ -439,11 +442,11 @@ func (s *Service) Busy(ctx context.Context, project, id string) (memory.Phase, b
 }
 
 // busyHere is Busy for this process. An answer that is in the ledger is no longer being generated,
-// even before its flight has landed: a caller that has read it there finds the agent idle.
+// even before it has ended: a caller that has read it there finds the agent idle.
 func (s *Service) busyHere(ref memory.Ref) (phase memory.Phase, busy bool) {
-	for _, f := range s.live.flying(ref) {
-		if !f.ended.Load() {
-			phase, busy = max(phase, memory.Phase(f.phase.Load())), true
+	for _, o := range s.live.openAnswers(ref) {
+		if !o.inLedger.Load() {
+			phase, busy = max(phase, memory.Phase(o.phase.Load())), true
 		}
 	}
 	return phase, busy
@@ -451,24 +454,24 @@ func (s *Service) busyHere(ref memory.Ref) (phase memory.Phase, busy bool) {
 
 // Answering reports whether this process is generating an answer.
 func (s *Service) Answering(project, id string) bool {
-	return len(s.live.flying(memory.Ref{Project: project, ID: id})) > 0
+	return len(s.live.openAnswers(memory.Ref{Project: project, ID: id})) > 0
 }
 
 // Cut cuts all answers that are being generated, with one of the Err values as the cause, and waits
 // until they are stored.
 func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
 	ref := memory.Ref{Project: project, ID: id}
-	if cut := s.cutFlights(ctx, ref, cause, func(*flight) bool { return true }); len(cut) == 0 {
+	if cut := s.cutAnswers(ctx, ref, cause, func(*openAnswer) bool { return true }); len(cut) == 0 {
 		s.askIfPending(ctx, ref, cause, nil, nil)
 	}
 }
 
-// WaitIdle waits until no answer is in flight; it fails with the context's error.
+// WaitIdle waits until no answer is being generated; it fails with the context's error.
 func (s *Service) WaitIdle(ctx context.Context, project, id string) error {
 	ref := memory.Ref{Project: project, ID: id}
-	for _, f := range s.live.flying(ref) {
+	for _, o := range s.live.openAnswers(ref) {
 		select {
-		case <-f.done:
+		case <-o.settled:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

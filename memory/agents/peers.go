@@ -78,7 +78,7 @@ func (s *Service) runPeers(ctx context.Context) {
 	})
 	var looked time.Time
 	s.every(ctx, askedEvery, nil, func(ctx context.Context) error {
-		if s.live.inFlight.Load() == 0 || s.peers.Notified() && time.Since(looked) < askedSafe {
+		if s.live.openCount.Load() == 0 || s.peers.Notified() && time.Since(looked) < askedSafe {
 			return nil
 		}
 		looked = time.Now()
@@ -182,7 +182,7 @@ func (s *Service) newActivity() []memory.Seen {
 	for ref, a := range s.live.agents {
 		n := memory.Seen{Project: ref.Project, ID: ref.ID, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
 		a.mu.Lock()
-		if len(a.flights) > 0 {
+		if len(a.answers) > 0 {
 			n.AskedMS, n.SpokenMS = now, now
 		} else if len(a.feeds) > 0 {
 			n.AskedMS = now
@@ -265,30 +265,30 @@ func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait+peerTimeout)
 	defer cancel()
 	var r memory.Reply
-	var meant []*flight
-	for _, f := range s.live.placed(ctx, memory.Ref{Project: q.Project, ID: q.ID}, q.Before) {
-		if q.TurnID != nil && *q.TurnID != f.turn.Load() {
+	var meant []*openAnswer
+	for _, o := range s.live.placedBefore(ctx, memory.Ref{Project: q.Project, ID: q.ID}, q.Before) {
+		if q.TurnID != nil && *q.TurnID != o.turn.Load() {
 			continue
 		}
-		said := f.says(q.Heard)
+		said := o.says(q.Heard)
 		r.Foreign = r.Foreign || !said && q.TurnID != nil
 		if said {
-			meant = append(meant, f)
+			meant = append(meant, o)
 		}
 	}
 	var err error
 	if q.Cause == "" {
-		for _, f := range meant {
-			r.Turns, r.Phase = append(r.Turns, f.turn.Load()), max(r.Phase, memory.Phase(f.phase.Load()))
+		for _, o := range meant {
+			r.Turns, r.Phase = append(r.Turns, o.turn.Load()), max(r.Phase, memory.Phase(o.phase.Load()))
 		}
 	} else if cause := cutBy(q.Cause); cause != nil {
-		for _, f := range meant { // first, because the other process waits for it
-			f.stop(cause)
+		for _, o := range meant { // first, because the other process waits for it
+			o.stop(cause)
 		}
-		if !q.Tell && !landed(ctx, meant, takeAfter) {
+		if !q.Tell && !storedWithin(ctx, meant, takeAfter) {
 			err = s.peers.Take(ctx, q)
 		}
-		r.Turns = s.settled(ctx, meant)
+		r.Turns = s.waitStored(ctx, meant)
 	}
 	if err == nil && !q.Tell && (len(r.Turns) > 0 || r.Foreign) {
 		err = s.peers.Reply(ctx, q, r)
@@ -298,13 +298,13 @@ func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
 	}
 }
 
-// landed reports whether all flights have landed within the time.
-func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
+// storedWithin reports whether all answers are stored within the time.
+func storedWithin(ctx context.Context, cut []*openAnswer, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for _, f := range cut {
+	for _, o := range cut {
 		select {
-		case <-f.done:
+		case <-o.settled:
 		case <-ctx.Done():
 			return false
 		}
@@ -362,7 +362,7 @@ func (s *Service) supersedeElsewhere(ctx context.Context, ref memory.Ref, t *Tur
 	if s.peers == nil {
 		return
 	}
-	q := memory.Question{Project: ref.Project, ID: ref.ID, Cause: ErrSuperseded.Error(), Before: t.flight.place.Load(), TurnID: &t.TurnID, Tell: true}
+	q := memory.Question{Project: ref.Project, ID: ref.ID, Cause: ErrSuperseded.Error(), Before: t.answer.place.Load(), TurnID: &t.TurnID, Tell: true}
 	if _, err := s.peers.Ask(ctx, q); err != nil {
 		s.cfg.OnError("ask the other servers on the store", err)
 	}

@@ -199,7 +199,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	inherited := memory.Change{Append: taken}
 	redactChange(&inherited, redactor)
 	c.Append = append(inherited.Append, c.Append...) // events are not sent about inherited messages
-	a.Settings.Memory.Note(&c)
+	a.Settings.Memory.NoteInstructions(&c)
 	if err := s.cfg.Quota.Room(a.Project, len(c.Append), bytesOf(c.Append)); err != nil {
 		return memory.Agent{}, err
 	}
@@ -313,18 +313,18 @@ func (s *Service) update(ctx context.Context, ref memory.Ref, decide memory.Deci
 			return err
 		}
 	}
-	return s.StoreKept(ctx, ref.Project, ref.ID, decide)
+	return s.StoreDeferred(ctx, ref.Project, ref.ID, decide)
 }
 
 // updateEarly is update for callers that can do other work while the change is written to disk; see
-// Ledger.UpdateEarly. kept waits until the change is on disk and returns the error of update; it is
-// nil if the change is on disk already. lost is called as soon as that fails.
-func (s *Service) updateEarly(ctx context.Context, ref memory.Ref, decide memory.Decision, lost func(error)) (kept func() error, err error) {
-	w, done := &written{}, make(chan struct{})
+// Ledger.UpdateEarly. durable waits until the change is on disk and returns the error of update; it
+// is nil if the change is on disk already. lost is called as soon as that fails.
+func (s *Service) updateEarly(ctx context.Context, ref memory.Ref, decide memory.Decision, lost func(error)) (durable func() error, err error) {
+	e, done := &effects{}, make(chan struct{})
 	var outcome error
-	early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.writing(w, decide), func(err error) {
+	early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.withEffects(e, decide), func(err error) {
 		if outcome = err; err == nil {
-			s.wrote(ref, w)
+			s.afterCommit(ref, e)
 		}
 		close(done)
 		if err != nil {
@@ -335,7 +335,7 @@ func (s *Service) updateEarly(ctx context.Context, ref memory.Ref, decide memory
 	case err != nil:
 		return nil, err
 	case !early:
-		s.wrote(ref, w)
+		s.afterCommit(ref, e)
 		return nil, nil
 	}
 	return func() error {
@@ -344,8 +344,8 @@ func (s *Service) updateEarly(ctx context.Context, ref memory.Ref, decide memory
 	}, nil
 }
 
-// written is what an update has written.
-type written struct {
+// effects is what follows from a stored change.
+type effects struct {
 	change           memory.Change
 	rev, unheard     int64
 	ended, summaries bool
@@ -354,8 +354,8 @@ type written struct {
 	timed            *memory.Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 }
 
-// writing returns decide with what goes with every change. w receives the result.
-func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
+// withEffects returns decide with what goes with every change. e receives the result.
+func (s *Service) withEffects(e *effects, decide memory.Decision) memory.Decision {
 	return func(view memory.AgentView) (memory.Change, error) {
 		c, err := decide(view)
 		if err != nil {
@@ -372,7 +372,7 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 				return memory.Change{}, err
 			}
 		}
-		w.unheard = c.CountUnheard()
+		e.unheard = c.CountUnheard()
 		c.Measure()
 		if err := s.checkRoom(&head, &c); err != nil {
 			return memory.Change{}, err
@@ -387,33 +387,34 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 			return memory.Change{}, err
 		}
 		c.MarkMemory(&head)
-		w.change, w.rev, w.timed = c, head.Rev, nil
-		w.ended, w.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
-		w.saveEvery = agent.Settings.Memory.Checkpoints.EverySeconds
+		e.change, e.rev, e.timed = c, head.Rev, nil
+		e.ended, e.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
+		e.saveEvery = agent.Settings.Memory.Checkpoints.EverySeconds
 		m := &agent.Settings.Memory
-		w.workOn = w.ended && (m.Remember.Extract || m.Kept.Summarize) && s.cfg.Ended != nil
+		e.workOn = e.ended && (m.Remember.Extract || m.Kept.Summarize) && s.cfg.Ended != nil
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
 			h := head.Apply(c)
-			w.timed = &h
+			e.timed = &h
 		}
 		return c, nil
 	}
 }
 
-// wrote informs the agent's followers of a stored change.
-func (s *Service) wrote(ref memory.Ref, w *written) {
-	done := &w.change
+// afterCommit does what follows from a stored change: it counts, plans timers and informs the
+// agent's followers.
+func (s *Service) afterCommit(ref memory.Ref, e *effects) {
+	done := &e.change
 	if done.Empty() {
 		return
 	}
 	s.cfg.Observe.Appended(len(done.Append))
 	s.cfg.Quota.Stored(ref.Project, len(done.Append), bytesOf(done.Append)+bytesOf(done.Replace))
-	if w.unheard > 0 {
-		s.cfg.Observe.Unheard(w.unheard)
+	if e.unheard > 0 {
+		s.cfg.Observe.Unheard(e.unheard)
 	}
 	for _, list := range [][]memory.Message{done.Append, done.Replace} {
 		for i := range list {
-			if m := &list[i]; m.Interrupted && m.Rev == w.rev+1 && (m.State == memory.Final || m.State == memory.Unplayed) {
+			if m := &list[i]; m.Interrupted && m.Rev == e.rev+1 && (m.State == memory.Final || m.State == memory.Unplayed) {
 				s.cfg.Observe.Interrupted(m.InterruptBy)
 			}
 		}
@@ -423,26 +424,26 @@ func (s *Service) wrote(ref memory.Ref, w *written) {
 			s.live.silence(ref, false)
 		}
 	}
-	s.live.wrote(ref, w.rev, done)
-	if w.summaries {
-		s.notifySummaries(ref, done, w.ended)
+	s.live.publish(ref, e.rev, done)
+	if e.summaries {
+		s.notifySummaries(ref, done, e.ended)
 	}
-	if w.workOn {
+	if e.workOn {
 		s.cfg.Ended(ref.Project, ref.ID)
 	}
-	if w.ended {
+	if e.ended {
 		s.live.remove(ref)
 		return
 	}
-	if w.saveEvery > 0 {
-		s.cfg.Changed(ref.Project, ref.ID, w.saveEvery)
+	if e.saveEvery > 0 {
+		s.cfg.Changed(ref.Project, ref.ID, e.saveEvery)
 	}
 	s.live.touch(ref, s.cfg.Now())
 	if len(done.Append) > 0 {
 		s.live.spoke(ref, s.cfg.Now())
 	}
-	if w.timed != nil {
-		s.timers.poke(s.dueOf(w.timed), ref)
+	if e.timed != nil {
+		s.timers.poke(s.dueOf(e.timed), ref)
 	}
 }
 

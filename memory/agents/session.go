@@ -298,7 +298,7 @@ func (r *registry) idlest(project string, only map[string]bool, now time.Time) (
 			continue
 		}
 		a.mu.Lock()
-		idle := a.live && len(a.flights)+len(a.feeds) == 0
+		idle := a.live && len(a.answers)+len(a.feeds) == 0
 		a.mu.Unlock()
 		at := time.Unix(0, a.asked.Load())
 		if idle && (!ok || at.Before(since) || at.Equal(since) && ref.ID < out.ID) {

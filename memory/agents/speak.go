@@ -41,7 +41,7 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 			return *h.Agent, nil
 		case SpeakInterrupt:
 			s.Cut(ctx, project, id, ErrSpeak)
-		// The answer in flight has its place in the ledger already, before this one.
+		// The open answer has its place in the ledger already, before this one.
 		case SpeakAppend:
 		}
 	}

@@ -64,7 +64,7 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 }
 
 // errBusy is returned if an answer is being generated and must be stored before the end.
-var errBusy = errors.New("an answer is in flight")
+var errBusy = errors.New("an answer is being generated")
 
 // errLeft is returned if this very call has already ended the agent.
 var errLeft = errors.New("left with the same key")

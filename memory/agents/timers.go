@@ -266,7 +266,7 @@ func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.T
 	// Only the process that was asked for a farewell knows of it. For the others the agent is being
 	// answered.
 	now := s.cfg.Now()
-	if until := s.live.farewellEnd(ref); h.Agent.Status == memory.Idle && s.peers.others.Load() && len(s.live.flying(ref)) == 0 && (until.IsZero() || now.Before(until)) {
+	if until := s.live.farewellEnd(ref); h.Agent.Status == memory.Idle && s.peers.others.Load() && len(s.live.openAnswers(ref)) == 0 && (until.IsZero() || now.Before(until)) {
 		if now.Sub(s.live.conversation(ref, now)) < seenGrace {
 			return again, nil
 		}
@@ -281,7 +281,7 @@ func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
 	switch {
 	case a.Status == memory.Stopping:
 		return s.End(ctx, a.Project, a.ID, memory.EndOK)
-	// The farewell is over, or has nothing to wait for: a restart leaves nothing in flight.
+	// The farewell is over, or has nothing to wait for: a restart leaves no answer open.
 	case a.Status == memory.Idle:
 		if now.Before(s.live.farewell(a.Ref())) {
 			return nil

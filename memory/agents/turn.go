@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Why an answer in flight is cut. Answer.Err carries one of them, or an error of the upstream.
+// Why an open answer is cut. Answer.Err carries one of them, or an error of the upstream.
 var (
 	ErrInterrupted = errors.New("interrupted by a call to interrupt")
 	ErrBargeIn     = errors.New("interrupted by the caller, as the platform says")
@@ -126,12 +126,12 @@ type Turn struct {
 	// Unsolicited is set as in Plan. Greeting is set if nothing was said before this answer.
 	Unsolicited, Greeting bool
 
-	// Took is how many answers in flight this call replaced.
-	Took int
+	// Replaced is how many open answers this call replaced.
+	Replaced int
 
-	kept          func() error     // see Durable; nil: it was on disk when Begin returned
+	durable       func() error     // see Durable; nil: it was on disk when Begin returned
 	stored, added []memory.Message // see Recent
-	flight        *flight
+	answer        *openAnswer
 	paused        bool // its question was not stored
 }
 
@@ -162,7 +162,7 @@ func (t *Turn) Added() []memory.Message { return t.added }
 // thousands of them would keep these in memory.
 func (t *Turn) Release() { t.Context, t.stored, t.added, t.Summary = nil, nil, nil, "" }
 
-// Answer is how an answer in flight ended.
+// Answer is how an open answer ended.
 type Answer struct {
 	Generated string // all words that came from the upstream
 	// WithThoughts is all that came from the upstream, if the model also wrote what it thought.

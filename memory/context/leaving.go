@@ -189,7 +189,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 				m.BaseSeq = upTo + 1
 				return memory.Change{}, nil
 			}
-			m.StartAt(upTo + 1)
+			m.SetConversationStart(upTo + 1)
 			return dropped(view, h.Rev+1, seqs)
 		})
 		if !errors.Is(err, errMoved) {

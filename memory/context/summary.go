@@ -92,7 +92,7 @@ func (s *Service) setSummary(ctx context.Context, ref memory.Ref, text string, u
 			m.BaseSeq = upToSeq + 1
 			return memory.Change{}, nil
 		}
-		m.StartAt(upToSeq + 1)
+		m.SetConversationStart(upToSeq + 1)
 		return dropped(view, h.Rev+1, gone)
 	})
 }

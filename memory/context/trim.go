@@ -246,7 +246,7 @@ func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory
 		if first := slices.IndexFunc(d.keep, func(i int) bool { return !r.views[i].IsSystem() }); first >= 0 {
 			start = r.stored[d.keep[first]].Seq
 		}
-		a.Settings.Memory.StartAt(start)
+		a.Settings.Memory.SetConversationStart(start)
 		a.Rev = h.Agent.Rev // nothing that a live tail shows
 		c.Agent = &a
 	}
