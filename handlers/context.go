@@ -207,7 +207,7 @@ func (s *messageScope) setScope(out *memory.Message, field string) error {
 			return err
 		}
 	}
-	out.Amend(func(r *memory.Rare) {
+	out.Amend(func(r *memory.Details) {
 		r.Scope = s.scope()
 	})
 	return nil

@@ -47,7 +47,7 @@ func newCost(all, unheard, estimated, saved int64) *costJSON {
 
 // costOf returns the cost of an answer, nil if it has none.
 func costOf(m *memory.Message) *costJSON {
-	c := m.Cost()
+	c := m.Made().Cost
 	if c == nil {
 		return nil
 	}

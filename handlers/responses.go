@@ -166,7 +166,7 @@ func (a *proxyAPI) response(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return encode(w, http.StatusOK, responses.Stored(ref, responses.Answer{
-		Model: m.Model(), Text: m.Content, Thoughts: llmadapter.Thoughts(m.Members(), m.Produced()), ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage,
+		Model: m.Made().Model, Text: m.Content, Thoughts: llmadapter.Thoughts(m.Made().Members, m.Produced()), ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage,
 		Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
 	}))
 }

@@ -92,7 +92,7 @@ type snapshotJSON struct {
 // snapshotMessage returns a message's JSON in a snapshot: the bytes that it was given in, if it
 // was.
 func snapshotMessage(m *memory.Message) ([]byte, error) {
-	if given := m.Raw(); given != "" {
+	if given := m.Filed().Raw; given != "" {
 		return []byte(given), nil
 	}
 	return marshal(snapshotJSON{
@@ -193,7 +193,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 		return m, err
 	}
 	if !m.InMemory() || string(same) != string(raw) {
-		m.Amend(func(r *memory.Rare) { r.Raw = string(raw) })
+		m.Amend(func(r *memory.Details) { r.Raw = string(raw) })
 	}
 	return m, nil
 }

@@ -196,7 +196,7 @@ func TestWorkerHeard(t *testing.T) {
 		w := begin(t, nil, 0, answers)
 		id := w.join("p", window)
 		canary := func(m memory.Message) memory.Message {
-			m.Generated, m.Sent, m.Rare = "heard CANARY", "heard CANARY", &memory.Rare{Filler: "CANARY"}
+			m.Generated, m.Sent, m.Details = "heard CANARY", "heard CANARY", &memory.Details{Made: memory.Made{Filler: "CANARY"}}
 			return m
 		}
 		cut, ghost, unplayed, replaced, draft, discarded, dropped := canary(line(1)), line(1), line(1), line(1), line(0), line(1), line(1)

@@ -52,15 +52,15 @@ func (s *Service) Note(ctx context.Context, project, id, item string, depth int,
 			if r.Role != m.Role || r.State != memory.Final && r.Role == memory.User {
 				continue
 			}
-			if item != "" && r.PlatformID() == item {
+			if item != "" && r.Heard().PlatformID == item {
 				return Plan{}, nil
 			}
-			if (r.PlatformID() == "" || item == "") && memory.SameWords(*r, known) {
+			if (r.Heard().PlatformID == "" || item == "") && memory.SameWords(*r, known) {
 				return Plan{PlatformIDs: map[int64]string{r.Seq: item}}, nil
 			}
 		}
 		if item != "" {
-			m.Amend(func(r *memory.Rare) { r.PlatformID = item })
+			m.Amend(func(r *memory.Details) { r.PlatformID = item })
 		}
 		return out, nil
 	})

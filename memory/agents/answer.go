@@ -228,9 +228,9 @@ func (p *planner) apply(plan Plan, answering bool) error {
 	}
 	for seq, item := range plan.PlatformIDs {
 		if err := p.replace(seq, func(m memory.Message) (memory.Message, bool, error) {
-			changed := item != "" && m.PlatformID() != item
+			changed := item != "" && m.Heard().PlatformID != item
 			if changed {
-				m.Amend(func(r *memory.Rare) { r.PlatformID = item })
+				m.Amend(func(r *memory.Details) { r.PlatformID = item })
 			}
 			return m, changed, nil
 		}); err != nil {
@@ -421,7 +421,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
-		if t := out.Told(); t != nil {
+		if t := out.Made().Told; t != nil {
 			if ok, err := stands(view, t); err != nil {
 				return memory.Change{}, err
 			} else if !ok {
@@ -466,7 +466,7 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return false, err
 		}
-		if err != nil || m.State == memory.Removed || seq == t.Of && m.Told() == nil {
+		if err != nil || m.State == memory.Removed || seq == t.Of && m.Made().Told == nil {
 			return false, nil
 		}
 	}
@@ -494,12 +494,9 @@ func (a Answer) message(now int64) memory.Message {
 		Role: memory.Assistant, Source: memory.SourceLLM, Content: a.Sent, ToolCalls: a.ToolCalls, FinishRsn: a.FinishRsn, Usage: a.Usage,
 		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: memory.AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
 	}
-	m.Amend(func(r *memory.Rare) {
+	m.Amend(func(r *memory.Details) {
 		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Told = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Told
 		r.Members, r.Origin = a.Members, a.Origin
-		if len(a.Recalled) > 0 {
-			r.Recalled = &a.Recalled
-		}
 	})
 	if t.StartMS > 0 && t.FirstTokenMS > 0 {
 		m.Timestamp = t.StartMS + t.FirstTokenMS

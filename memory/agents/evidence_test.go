@@ -91,8 +91,8 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 		}
 		m.Rev, m.Marks, m.AnswerSeq = 0, memory.Marks{}, 0
 		// What a counter has counted so far: it never goes down.
-		m.Amend(func(r *memory.Rare) { r.UnheardTokens = 0 })
-		m.Amend(func(r *memory.Rare) { r.Earlier = nil }) // what was replaced depends on the order
+		m.Amend(func(r *memory.Details) { r.UnheardTokens = 0 })
+		m.Amend(func(r *memory.Details) { r.Earlier = nil }) // what was replaced depends on the order
 		return m
 	}
 	for range 300 {

@@ -165,7 +165,7 @@ func SpeakingRate(msgs []memory.Message) float64 {
 		if m.Role != memory.Assistant {
 			continue
 		}
-		if p := m.Playback(); p != nil {
+		if p := m.Heard().Playback; p != nil {
 			list := p.Stretches
 			if p.Audio != nil {
 				list = append(slices.Clone(list), *p.Audio)

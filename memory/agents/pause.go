@@ -113,8 +113,8 @@ func withoutTexts(m memory.Message) memory.Message {
 	if m.Failure != nil {
 		m.Failure = withoutText(m.Failure)
 	}
-	if m.Rare != nil {
-		m.Amend(func(r *memory.Rare) {
+	if m.Details != nil {
+		m.Amend(func(r *memory.Details) {
 			hide(&r.Filler)
 			r.WithThoughts, r.Members, r.Category, r.Raw, r.Earlier, r.Playback, r.Told = "", "", "", "", nil, nil, nil
 			if r.Item != nil {

@@ -271,8 +271,8 @@ func TestEvidenceOrder(t *testing.T) {
 		_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 1)
 		m := msgs[0]
 		m.Rev, m.Timestamp = 0, 0
-		m.Marks.Cut, m.Marks.Heard = 0, 0                 // revisions, too
-		m.Amend(func(r *memory.Rare) { r.Earlier = nil }) // what was replaced depends on the order
+		m.Marks.Cut, m.Marks.Heard = 0, 0                    // revisions, too
+		m.Amend(func(r *memory.Details) { r.Earlier = nil }) // what was replaced depends on the order
 		if m.EvidenceMS == 0 {
 			m.InterruptMS = 0 // the time of the call
 		}

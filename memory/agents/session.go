@@ -144,7 +144,7 @@ func (s *Service) inheritable(msgs []memory.Message) []memory.Message {
 
 // bytes returns the size of the message's texts.
 func sizeOf(m *memory.Message) int {
-	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw()) + len(m.Members())
+	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Filed().Raw) + len(m.Made().Members)
 }
 
 // inherited returns the message as another agent takes it over: what was said and heard. Its IDs,
@@ -154,14 +154,14 @@ func inherited(m memory.Message, agentID string, seq int64) memory.Message {
 	m.UpstreamID, m.Timings, m.Usage, m.Failure = "", nil, nil, nil
 	m.DropPlayback()
 	m.DropTold()
-	if m.CopyOf() != 0 { // of a ledger that is another agent's
-		m.Amend(func(r *memory.Rare) { r.CopyOf = 0 })
+	if m.Filed().CopyOf != 0 { // of a ledger that is another agent's
+		m.Amend(func(r *memory.Details) { r.CopyOf = 0 })
 	}
-	m.Marks = memory.Marks{}       // the revisions of the other agent
-	if it := m.Item(); it != nil { // the copy has an id of its own, and is its agent's
+	m.Marks = memory.Marks{}             // the revisions of the other agent
+	if it := m.Filed().Item; it != nil { // the copy has an id of its own, and is its agent's
 		item := *it
 		item.ID, item.AgentID = "", agentID
-		m.Amend(func(r *memory.Rare) { r.Item = &item })
+		m.Amend(func(r *memory.Details) { r.Item = &item })
 	}
 	return m
 }

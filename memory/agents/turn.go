@@ -81,7 +81,7 @@ type Plan struct {
 	// Results replace the contents of stored tool messages, which only said that the tool was
 	// running.
 	Results []Extension
-	// PlatformIDs has new values of Rare.PlatformID for stored messages, by Seq.
+	// PlatformIDs has new values of Heard.PlatformID for stored messages, by Seq.
 	PlatformIDs map[int64]string
 	// Before has, for messages of Append (by index) that were heard before a stored answer, the Seq
 	// of that answer. They are stored before it if there is a place.
@@ -171,8 +171,8 @@ type Answer struct {
 	// Complete is set if the upstream finished, so that Generated is all there is.
 	Complete  bool
 	ToolCalls json.RawMessage
-	Members   string // Message.Members
-	Origin    string // Message.Origin
+	Members   string // Made.Members
+	Origin    string // Made.Origin
 	FinishRsn string
 	Usage     json.RawMessage
 	Timings   memory.Timings
@@ -188,10 +188,10 @@ type Answer struct {
 	// already, so the answer is stored as superseded, and evidence applies to that message.
 	Repeats    bool
 	UpstreamID string
-	Upstream   string // Message.Upstream
-	Model      string // Message.Model
+	Upstream   string // Made.Upstream
+	Model      string // Made.Model
 	Cost       *memory.Cost
-	Filler     string // Message.Filler
+	Filler     string // Made.Filler
 	Recalled   []string
 	Told       *memory.Told
 }

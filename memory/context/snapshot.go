@@ -32,7 +32,7 @@ func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, e
 	}
 	msgs := make([]memory.Message, 0, len(stored))
 	for i := range stored {
-		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Raw() != "" {
+		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Filed().Raw != "" {
 			msgs = append(msgs, *m)
 		}
 	}

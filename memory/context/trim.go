@@ -169,7 +169,7 @@ func (r *contents) rewritten(d rewriting, counter window.Counter) (Trimmed, []me
 	for _, i := range d.keep {
 		m := r.stored[i]
 		if copies {
-			m.Amend(func(rare *memory.Rare) { rare.CopyOf, rare.Told = m.Seq, nil })
+			m.Amend(func(d *memory.Details) { d.CopyOf, d.Told = m.Seq, nil })
 		}
 		list = append(list, m)
 		units += counter.Size(&r.views[i])
@@ -201,7 +201,7 @@ func standIn(w *window.Message, call *memory.Message) memory.Message {
 	if w.Role == window.User { // results as content blocks
 		m.Role = memory.Tool
 	}
-	m.Amend(func(r *memory.Rare) { r.Scope, r.CopyOf = call.Scope(), call.Seq })
+	m.Amend(func(r *memory.Details) { r.Scope, r.CopyOf = call.Filed().Scope, call.Seq })
 	return m
 }
 

@@ -90,7 +90,7 @@ func lastOf(t *testing.T, s *agents.Service, id string) memory.Message {
 	}
 	// The order in which evidence comes makes no other difference.
 	list[0].Rev, list[0].Marks = 0, memory.Marks{}
-	list[0].Amend(func(r *memory.Rare) { r.Earlier = nil }) // what was replaced depends on it
+	list[0].Amend(func(r *memory.Details) { r.Earlier = nil }) // what was replaced depends on it
 	return list[0]
 }
 
@@ -293,7 +293,7 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	_, list, err := s.Recent(t.Context(), "p", a.ID, 9)
-	if err != nil || list[1].Playback() == nil || list[1].Playback().Spoken != len("The train leaves in the morning.") {
+	if err != nil || list[1].Heard().Playback == nil || list[1].Heard().Playback.Spoken != len("The train leaves in the morning.") {
 		t.Errorf("the answer before: %+v, %v", list[1], err)
 	}
 
@@ -351,15 +351,15 @@ func TestRecordBounds(t *testing.T) {
 			t.Fatalf("%d: %+v", i, got)
 		}
 	}
-	if m := settle(t, s, flying, agents.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Playback() == nil || m.Playback().Spoken < 5*300-1 {
-		t.Errorf("%+v", m.Playback())
+	if m := settle(t, s, flying, agents.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Heard().Playback == nil || m.Heard().Playback.Spoken < 5*300-1 {
+		t.Errorf("%+v", m.Heard().Playback)
 	}
 	a = conversation(t, s, user("x"), llm(told))
 	for i := range 200 {
 		record(t, s, a.ID, evidence.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
 	}
 	last := lastOf(t, s, a.ID)
-	p := last.Playback()
+	p := last.Heard().Playback
 	if len(p.Stretches) != 64 || len(p.Stretches[0].Ends) != 512 || p.Stretches[63].StartMS != 1_780_000_000_199 {
 		t.Errorf("%d stretches, %d words", len(p.Stretches), len(p.Stretches[0].Ends))
 	}
@@ -380,7 +380,7 @@ func TestGrowingTranscriptInFlight(t *testing.T) {
 	if len(got) != 2 || got[0].Message.Content != "The bus leaves" || !got[1].Pending || got[1].Report != 1 {
 		t.Errorf("%+v", got)
 	}
-	if m := settle(t, s, flying, agents.Answer{Generated: told, Sent: told, Complete: true}); m.Playback() == nil || m.Playback().Spoken != len("The") {
+	if m := settle(t, s, flying, agents.Answer{Generated: told, Sent: told, Complete: true}); m.Heard().Playback == nil || m.Heard().Playback.Spoken != len("The") {
 		t.Errorf("%+v", m)
 	}
 }

@@ -61,11 +61,11 @@ type Service struct {
 // live, else in the project's own. A message whose ID (not Item.ID) is stored already is
 // returned as stored. It returns fault.Conflict if that has other content.
 func (s Service) Add(ctx context.Context, project string, m memory.Message) (Item, error) {
-	item := *m.Item()
+	item := *m.Filed().Item
 	if item.ID == "" {
 		item.ID = strings.ReplaceAll(s.NewID(), "-", "")
 	}
-	m.Amend(func(r *memory.Rare) { r.Item = &item })
+	m.Amend(func(r *memory.Details) { r.Item = &item })
 	if id := item.AgentID; id != "" {
 		stored, err := s.Memory.Append(ctx, project, id, []memory.Message{m})
 		if err == nil {
@@ -134,12 +134,12 @@ func (s Service) checkItems(h *memory.Head) error {
 // sameItem refuses a repeated item with other content or another owner: its sender would take it
 // for stored. The status is not compared.
 func sameItem(stored, again *memory.Message) error {
-	was, is := stored.Item(), again.Item()
+	was, is := stored.Filed().Item, again.Filed().Item
 	switch {
 	case stored.State == memory.Removed:
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for a memory that has been cleared")
-	case was == nil || was.AgentID != is.AgentID || !bytes.Equal(was.Extra, is.Extra) || again.Scope() != (memory.Scope{}) && stored.Scope() != again.Scope() ||
-		stored.Category() != again.Category() || !memory.SameWords(*stored, *again):
+	case was == nil || was.AgentID != is.AgentID || !bytes.Equal(was.Extra, is.Extra) || again.Filed().Scope != (memory.Scope{}) && stored.Filed().Scope != again.Filed().Scope ||
+		stored.Filed().Category != again.Filed().Category || !memory.SameWords(*stored, *again):
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another memory")
 	}
 	return nil
@@ -240,7 +240,7 @@ func (s Service) SetStatus(ctx context.Context, project, id string, next window.
 			return memory.Change{}, err
 		}
 		item := memory.Item{AgentID: it.AgentID}
-		if was := m.Item(); was != nil {
+		if was := m.Filed().Item; was != nil {
 			item = *was
 		}
 		item.UpdatedMS = s.Memory.NowMS()
@@ -248,7 +248,7 @@ func (s Service) SetStatus(ctx context.Context, project, id string, next window.
 			m.Status = memory.Accepted
 		}
 		m.Rev = h.Rev + 1
-		m.Amend(func(r *memory.Rare) { r.Item = &item })
+		m.Amend(func(r *memory.Details) { r.Item = &item })
 		it.Message = m
 		return memory.Change{Replace: []memory.Message{m}}, nil
 	})
@@ -316,8 +316,8 @@ func (s Service) Search(ctx context.Context, project string, q window.SearchQuer
 // bytes returns the approximate memory that the item takes.
 func (it *Item) bytes() int {
 	m := &it.Message
-	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw()) + len(m.Members())
-	if item := m.Item(); item != nil {
+	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Filed().Raw) + len(m.Made().Members)
+	if item := m.Filed().Item; item != nil {
 		n += len(item.Extra)
 	}
 	return n
@@ -339,7 +339,7 @@ func (it *Item) forWindow(ref int) window.Message {
 	m := &it.Message
 	out := window.Message{
 		Ref: ref, Role: m.Role, Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
-		Status: m.Status.Named(), Category: m.Category(),
+		Status: m.Status.Named(), Category: m.Filed().Category,
 		Scope: &it.Row.Scope,
 	}
 	if m.Role == memory.Developer { // which is no type of its own here
