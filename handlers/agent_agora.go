@@ -88,7 +88,7 @@ func (a agentAPI) agoraList(w http.ResponseWriter, r *http.Request) error {
 		// this they would never stop.
 		return encode(w, http.StatusOK, out)
 	}
-	page, err := a.memory.Agents(r.Context(), q)
+	page, err := a.memory.List(r.Context(), q)
 	if err != nil {
 		return err
 	}

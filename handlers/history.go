@@ -80,7 +80,7 @@ func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.He
 		return memory.Head{}, nil, 0, err
 	}
 	from := max(int64(after), head.Agent.Settings.Memory.BaseSeq-1)
-	msgs, err := a.memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
+	msgs, err := a.memory.Page(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
 	if err != nil || len(msgs) <= historyPage {
 		return head, msgs, 0, err
 	}

@@ -81,7 +81,7 @@ func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := chi.URLParam(r, "id")
-	msgs, err := a.memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
+	msgs, err := a.memory.Page(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (a *proxyAPI) answerAt(ctx context.Context, project string, ref responses.R
 	if !input.AgentID(ref.Agent) {
 		return nil, notAnAgent(ref.Agent)
 	}
-	list, err := a.memory.Messages(ctx, project, ref.Agent, memory.MessageQuery{AfterSeq: ref.Seq - 1, Limit: 1})
+	list, err := a.memory.Page(ctx, project, ref.Agent, memory.MessageQuery{AfterSeq: ref.Seq - 1, Limit: 1})
 	if err != nil {
 		return nil, err
 	}

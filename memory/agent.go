@@ -119,7 +119,7 @@ type Settings struct {
 	Archive *Archive
 	// Redact is what is replaced in the texts, beside the rules of the project.
 	Redact redact.Rules
-	// PausedUntilMS is when the latest pause ends or ended, Unix ms; see agents.Service.Pause.
+	// PausedUntilMS is when the latest pause ends or ended, Unix ms; see agents.Agents.Pause.
 	PausedUntilMS int64
 	// Scope is the scope of messages that have none of their own.
 	Scope Scope

@@ -261,7 +261,7 @@ func (h *Hub) load(ctx context.Context, k memory.Ref, from position, kinds Kinds
 		return c, head, nil
 	}
 	for seq := int64(0); ; {
-		msgs, err := h.Memory.Messages(ctx, k.Project, k.ID, memory.MessageQuery{AfterSeq: seq, AfterRev: from.wholeRev(), Limit: storePage})
+		msgs, err := h.Memory.Page(ctx, k.Project, k.ID, memory.MessageQuery{AfterSeq: seq, AfterRev: from.wholeRev(), Limit: storePage})
 		if err != nil {
 			return nil, head, err
 		}

@@ -12,9 +12,9 @@ import (
 // answer is asked for. plan gets the head and at least the newest depth messages, up to a limit;
 // see TurnRequest.Plan. An agent that has ended takes accounts too. It returns fault.NotFound for
 // an unknown agent, and for one of which only notifications are left.
-func (s *Service) Account(ctx context.Context, project, id string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
+func (s *Turns) Account(ctx context.Context, project, id string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
 	ref := memory.Ref{Project: project, ID: id}
-	return s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
+	return s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if h.Agent.Archived() {
 			return memory.Change{}, h.Agent.MustBeActive(fault.NotFound)
@@ -28,7 +28,7 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 			return memory.Change{}, err
 		}
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
-		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
+		p := planner{view: view, redactor: s.messages.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.messages.NowMS(), recent: recent}
 		err = p.apply(what, s.live.isAnswering(ref, h.LastTurn))
 		p.change.Account = true
 		return p.change, err
@@ -39,14 +39,14 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 // platform's ID of it, "" for none, by which a message that was noted before is known. Without it,
 // the newest message of the same words that bears no other ID is the same one. It fails as Account
 // does.
-func (s *Service) Note(ctx context.Context, project, id, item string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
+func (s *Turns) Note(ctx context.Context, project, id, item string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
 	return s.Account(ctx, project, id, depth, func(h memory.Head, recent []memory.Message) (Plan, error) {
 		out, err := plan(h, recent)
 		if err != nil || len(out.Append) != 1 {
 			return out, err
 		}
 		m := &out.Append[0]
-		known := m.Redacted(s.Redactor(h.Agent))
+		known := m.Redacted(s.messages.Redactor(h.Agent))
 		for i := range slices.Backward(recent) {
 			r := &recent[i]
 			if r.Role != m.Role || r.State != memory.Final && r.Role == memory.User {
@@ -63,13 +63,5 @@ func (s *Service) Note(ctx context.Context, project, id, item string, depth int,
 			m.Amend(func(r *memory.Details) { r.PlatformID = item })
 		}
 		return out, nil
-	})
-}
-
-// Saying reports whether a text is part of an answer that is being generated. Then it is not stored
-// yet, although a platform's list may have it.
-func (s *Service) Saying(project, id, text string) bool {
-	return slices.ContainsFunc(s.live.openAnswers(memory.Ref{Project: project, ID: id}), func(o *openAnswer) bool {
-		return memory.Phase(o.phase.Load()) == memory.Speaking && o.says(&text)
 	})
 }

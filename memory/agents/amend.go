@@ -41,7 +41,7 @@ const maxAmendments = 256
 // AmendLive adds an amendment to the answer that is being sent. An answer of which nothing was sent
 // yet is not taken into account, because it cannot have been played. If another process is sending
 // the answer and is to cut it, AmendLive waits until that process has stored it.
-func (s *Service) AmendLive(ctx context.Context, project, id string, about LiveAnswer, a Amendment) (AmendResult, error) {
+func (s *Turns) AmendLive(ctx context.Context, project, id string, about LiveAnswer, a Amendment) (AmendResult, error) {
 	ref := memory.Ref{Project: project, ID: id}
 	for _, o := range s.live.openAnswers(ref) {
 		if memory.Phase(o.phase.Load()) != memory.Speaking || about.AtMS != 0 && about.AtMS < o.startMS || !o.says(about.Heard) {
@@ -100,7 +100,7 @@ func (o *openAnswer) amended(m memory.Message, now int64) memory.Message {
 }
 
 // amendOthers applies the amendments that do not fit the stored answer elsewhere.
-func (s *Service) amendOthers(ctx context.Context, o *openAnswer, m *memory.Message) {
+func (s *Turns) amendOthers(ctx context.Context, o *openAnswer, m *memory.Message) {
 	if m.State == memory.Superseded {
 		return
 	}

@@ -20,10 +20,10 @@ import (
 const settleTimeout = 30 * time.Second
 
 // Begin stores the call's messages and opens or joins a turn; see Turns of package internal/turn.
-func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
+func (s *Turns) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// Open the answer before the turn is stored. Otherwise another call in between would take the
 	// turn for unanswered.
-	if err := s.CheckPolicy("heardlog.policy", r.Policy); err != nil {
+	if err := s.policies.CheckPolicy("heardlog.policy", r.Policy); err != nil {
 		return nil, err
 	}
 	ref := memory.Ref{Project: project, ID: id}
@@ -48,12 +48,12 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	close(t.answer.placeStored)
 	// Not within the decision, which holds up all other writes of the server.
-	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
+	if r.Window != nil && s.policies.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
 		if err := r.Window(ctx, t); err != nil {
 			s.endAnswer(ref, t.answer)
 			return nil, err
 		}
-		t.showOriginals(s.Redactor(&t.Agent))
+		t.showOriginals(s.messages.Redactor(&t.Agent))
 	} else {
 		// Messages that left the memory are still in Recent, so that a platform's re-sent copies of
 		// them are recognized.
@@ -83,7 +83,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 }
 
 // Durable waits until what Begin stored is on disk.
-func (s *Service) Durable(t *Turn) error {
+func (s *Turns) Durable(t *Turn) error {
 	if t.durable == nil {
 		return nil
 	}
@@ -107,7 +107,7 @@ type attempt struct {
 // those that are being answered; that answer must be in the ledger before its heard part can be
 // set. With asking set it returns errElsewhere if the turn has a question whose answer is neither
 // stored nor being generated here.
-func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, t *Turn, b *attempt) error {
+func (s *Turns) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, t *Turn, b *attempt) error {
 	durable, err := s.updateTurn(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		t.answer.turn.Store(noTurn)
@@ -138,14 +138,14 @@ func (s *Service) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, 
 			}
 			return memory.Change{}, errElsewhere
 		}
-		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
+		p := planner{view: view, redactor: s.messages.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.messages.NowMS(), recent: recent}
 		if err := p.run(plan, answering || slices.Contains(b.elsewhere, h.LastTurn)); err != nil {
 			return memory.Change{}, err
 		}
 		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = *h.Agent, p.turn, p.answerSeq, p.userMS
 		t.Unsolicited, t.Greeting = plan.Unsolicited, p.greeting
 		t.stored, t.added = p.recent, p.change.Append
-		t.paused = s.paused(h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
+		t.paused = s.messages.paused(h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
 		t.answer.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
 		t.answer.order.Store(s.live.decisions.Add(1))
 		t.answer.turn.Store(p.turn)
@@ -382,7 +382,7 @@ func (p *planner) replace(seq int64, edit func(memory.Message) (memory.Message, 
 }
 
 // Progress marks the phase of the open answer.
-func (s *Service) Progress(t *Turn, p memory.Phase) {
+func (s *Turns) Progress(t *Turn, p memory.Phase) {
 	if o := t.answer; o.phase.Swap(int32(p)) != int32(p) {
 		o.agent.mu.Lock()
 		o.agent.wakeFollowers()
@@ -391,14 +391,14 @@ func (s *Service) Progress(t *Turn, p memory.Phase) {
 }
 
 // Settle stores the answer and ends it.
-func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
+func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
 	defer s.endAnswer(t.Agent.Ref(), t.answer)
 	if err := s.Durable(t); err != nil { // there is no question to this answer
 		return memory.Message{}, err
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	now := s.NowMS()
+	now := s.messages.NowMS()
 	out := a.message(now)
 	out.Seq, out.TurnID, out.TurnHasUser = t.AnswerSeq, t.TurnID, !t.Unsolicited
 	if t.Greeting && out.Source == memory.SourceLLM {
@@ -417,7 +417,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 			out.Seq = h.NextSeq
 		}
 		out.Opens = t.Unsolicited && t.TurnID > h.LastTurn
-		if t.paused || s.paused(h.Agent) {
+		if t.paused || s.messages.paused(h.Agent) {
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
@@ -431,16 +431,16 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 		m := out
 		c := memory.Change{Append: []memory.Message{m}}
 		if a.Failure != nil {
-			ev, err := s.event(h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: failure})
+			ev, err := s.messages.event(h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: failure})
 			if err != nil {
 				return memory.Change{}, err
 			}
 			c.Events = ev
 		}
-		if !s.hasOwnPolicy(h.Agent, nil) {
+		if !s.policies.hasOwnPolicy(h.Agent, nil) {
 			return c, nil
 		}
-		return c, s.cutBehind(view, &c)
+		return c, s.messages.cutBehind(view, &c)
 	}, t.answer, false)
 	if err == nil {
 		t.AnswerSeq = out.Seq
@@ -471,20 +471,6 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// endAnswer ends an open answer, and the agent if it only waited for that.
-func (s *Service) endAnswer(ref memory.Ref, o *openAnswer) {
-	s.live.end(ref, o, s.cfg.Now())
-	if o.mustRelease.Load() {
-		s.cfg.Away.Release(ref.Project, ref.ID)
-	}
-	o.agent.mu.Lock()
-	leaving := !o.agent.farewell.IsZero()
-	o.agent.mu.Unlock()
-	if leaving {
-		s.timers.now(ref)
-	}
 }
 
 // message returns the answer as a message of the ledger.
@@ -550,12 +536,12 @@ func rootCause(err error) error {
 }
 
 // Complete adds, after Settle, what a drained upstream produced in full.
-func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error {
+func (s *Turns) Complete(ctx context.Context, t *Turn, generated string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	return s.update(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
+	return s.messages.update(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		generated := s.Redactor(h.Agent).Text(generated)
+		generated := s.messages.Redactor(h.Agent).Text(generated)
 		m, err := view.Seq(t.AnswerSeq)
 		if err != nil || len(generated) < len(m.Original()) {
 			return memory.Change{}, err

@@ -29,7 +29,7 @@ func (t *Turn) Passed() bool { return t.answer.passed.Load() }
 
 // HeadForTurn is Head for a call that asks for an answer. stored is false if the store is away and
 // the head is what this process knows.
-func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
+func (s *Turns) HeadForTurn(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
 	if s.cfg.Away == nil {
 		h, err = s.cfg.Ledger.Head(ctx, project, id)
 		return h, true, err
@@ -39,12 +39,12 @@ func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory
 
 // updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
 // hold it is update.
-func (s *Service) updateTurn(ctx context.Context, ref memory.Ref, decide memory.Decision, o *openAnswer, hold bool) (durable func() error, err error) {
+func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.Decision, o *openAnswer, hold bool) (durable func() error, err error) {
 	if s.cfg.Away == nil {
 		if !hold {
-			return nil, s.update(ctx, ref, decide)
+			return nil, s.messages.update(ctx, ref, decide)
 		}
-		return s.updateEarly(ctx, ref, decide, o.stop)
+		return s.messages.updateEarly(ctx, ref, decide, o.stop)
 	}
 	e, done := &effects{}, make(chan struct{})
 	after := func(passed bool, err error) {
@@ -54,7 +54,7 @@ func (s *Service) updateTurn(ctx context.Context, ref memory.Ref, decide memory.
 			o.mustRelease.Store(hold || o.mustRelease.Load())
 			o.passed.Store(true)
 		default:
-			s.afterCommit(ref, e)
+			s.messages.afterCommit(ref, e)
 		}
 	}
 	var outcome error
@@ -69,7 +69,7 @@ func (s *Service) updateTurn(ctx context.Context, ref memory.Ref, decide memory.
 			}
 		}
 	}
-	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.withEffects(e, decide), hold, late)
+	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.messages.withEffects(e, decide), hold, late)
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +81,4 @@ func (s *Service) updateTurn(ctx context.Context, ref memory.Ref, decide memory.
 		<-done
 		return outcome
 	}, nil
-}
-
-// StoreDeferred applies a decision that Away makes of the changes that it has kept.
-func (s *Service) StoreDeferred(ctx context.Context, project, id string, decide memory.Decision) error {
-	var e effects
-	err := s.cfg.Ledger.Update(ctx, project, id, s.withEffects(&e, decide))
-	if err == nil {
-		s.afterCommit(memory.Ref{Project: project, ID: id}, &e)
-	}
-	return err
 }

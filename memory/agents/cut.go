@@ -19,9 +19,9 @@ const (
 // cut applies the agent's policy to a change that appends, if the policy applies on write: first
 // between the last stored message and the first new one, then to the whole memory. Messages that
 // leave the memory are marked and stay in the ledger.
-func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
+func (s *Messages) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
 	h := view.Head()
-	p := s.PolicyOf(h.Agent, nil)
+	p := s.policies.PolicyOf(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
@@ -84,11 +84,11 @@ type cuttable struct {
 
 // cuttableOf returns the messages since the start of the memory, or as much of the end as the cut
 // needs if added are appended. It returns nil if the policy does not apply on write.
-func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Policy, added []memory.Message) (*cuttable, error) {
+func (s *Messages) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Policy, added []memory.Message) (*cuttable, error) {
 	if p.Apply != window.OnWrite || !*p.Enabled {
 		return nil, nil
 	}
-	counter, err := s.Counter(p)
+	counter, err := s.policies.Counter(p)
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +147,12 @@ func advance(c *memory.Change, h *memory.Head, list []memory.Message) {
 
 // cutBehind applies the policy after an answer was stored in its reserved place. The answer itself
 // is not cut.
-func (s *Service) cutBehind(view memory.AgentView, c *memory.Change) error {
+func (s *Messages) cutBehind(view memory.AgentView, c *memory.Change) error {
 	h := view.Head()
 	if h.Agent.Status.Ended() {
 		return nil
 	}
-	p := s.PolicyOf(h.Agent, nil)
+	p := s.policies.PolicyOf(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
@@ -180,4 +180,14 @@ func lastInMemory(list []memory.Message) int {
 		}
 	}
 	return -1
+}
+
+// windowMessages returns messages in the form that package window uses.
+func windowMessages(msgs []memory.Message) []window.Message {
+	out := make([]window.Message, len(msgs))
+	for i := range msgs {
+		out[i] = msgs[i].ForWindow()
+		out[i].Ref = i
+	}
+	return out
 }

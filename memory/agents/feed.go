@@ -115,17 +115,17 @@ func (r *registry) knows(ref memory.Ref, rev int64) bool {
 
 // Follow returns a feed of what happens to an agent from now on, until it is closed. Each feed
 // costs every write, so use one for an agent, not one for a reader. A followed agent is not idle.
-func (s *Service) Follow(project, id string) *feed.Feed {
+func (s *Messages) Follow(project, id string) *feed.Feed {
 	return s.live.follow(memory.Ref{Project: project, ID: id}, s.cfg.Now())
 }
 
 // Changed informs the agent's followers that it was changed or erased by another party, such as
 // another server on the same store. Drivers call it. It is cheap if the agent has no followers, may
 // be called from any goroutine and does not block.
-func (s *Service) Changed(project, id string) { s.live.changed(memory.Ref{Project: project, ID: id}) }
+func (s *Messages) Changed(project, id string) { s.live.changed(memory.Ref{Project: project, ID: id}) }
 
 // Searched informs the agent's followers of a search with this many hits.
-func (s *Service) Searched(project, id string, hits int) {
+func (s *Messages) Searched(project, id string, hits int) {
 	a := s.live.get(memory.Ref{Project: project, ID: id})
 	if a == nil {
 		return
@@ -136,16 +136,4 @@ func (s *Service) Searched(project, id string, hits int) {
 		f.AddNote(feed.Note{Action: memory.ActionSearched, Count: hits})
 		f.Poke()
 	}
-}
-
-// Doing returns the phase of the answer that is being generated, of several the one that has come
-// furthest, and its turn. ok is false if there is none whose turn is decided.
-func (s *Service) Doing(project, id string) (p memory.Phase, turn int64, ok bool) {
-	for _, o := range s.live.openAnswers(memory.Ref{Project: project, ID: id}) {
-		t, phase := o.turn.Load(), memory.Phase(o.phase.Load())
-		if t != noTurn && (!ok || phase > p || phase == p && t > turn) {
-			p, turn, ok = phase, t, true
-		}
-	}
-	return p, turn, ok
 }

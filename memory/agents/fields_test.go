@@ -51,7 +51,7 @@ func TestSizeIsStored(t *testing.T) {
 	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Messages(t.Context(), "p", a.ID, memory.MessageQuery{Limit: 10})
+	list, err := s.Page(t.Context(), "p", a.ID, memory.MessageQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type Interruption struct {
 //
 // It returns fault.NotFound for an unknown turn, fault.Conflict for a turn without an answer, and
 // fault.Invalid for a heard text that is not part of the answer.
-func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (out Interruption, err error) {
+func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (out Interruption, err error) {
 	h, recent, err := s.cfg.Ledger.Recent(ctx, project, id, pendingLook, false)
 	if err != nil {
 		return out, err
@@ -63,7 +63,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		}
 		rate = SpeakingRate(recent)
 	}
-	err = s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
+	err = s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h, out.Answer = view.Head(), nil
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says && len(cut) == 0 || h.Agent.Archived()) {
 			return memory.Change{}, err // evidence may come late, a cut may not
@@ -72,7 +72,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if turn == nil && len(cut) > 0 {
 			turn = &cut[0]
 		}
-		r := r.redacted(view, s.Redactor(h.Agent))
+		r := r.redacted(view, s.messages.Redactor(h.Agent))
 		m, err := cutTarget(view, turn, r.Heard)
 		if err != nil || m.Seq == 0 {
 			switch {
@@ -86,7 +86,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if !says && len(cut) > 0 && m.Method != memory.DisconnectOnly {
 			return memory.Change{}, nil // an earlier answer of the same turn
 		}
-		m, changed, err := m.WithEvidence(r.evidence(m, rate, s.NowMS()), s.NowMS())
+		m, changed, err := m.WithEvidence(r.evidence(m, rate, s.messages.NowMS()), s.messages.NowMS())
 		if err != nil || !changed {
 			return memory.Change{}, err
 		}

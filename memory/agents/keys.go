@@ -10,10 +10,10 @@ import (
 
 // ByKey returns the agent with a key: the newest live one, else the newest. It returns
 // fault.NotFound if there is none.
-func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
+func (s *Agents) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
 	known := [2]string{project, key}
 	if id, ok := s.keys.Get(known); ok {
-		h, _, err := s.HeadForTurn(ctx, project, id)
+		h, _, err := s.turns.HeadForTurn(ctx, project, id)
 		if err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
 			return *h.Agent, nil
 		}

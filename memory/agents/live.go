@@ -1,15 +1,12 @@
 package agents
 
 import (
-	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/feed"
-	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // registry is what this process knows about live agents beyond the store: the last activity, the
@@ -45,37 +42,6 @@ type liveAgent struct {
 	// ns; 0 is not checked yet, -1 is announced.
 	warned atomic.Int64
 }
-
-// openAnswer is an answer that is being generated, from Begin to Settle. What it is called in the
-// ledger (turn, place) becomes known while the turn is stored.
-type openAnswer struct {
-	agent *liveAgent
-	turn  atomic.Int64 // noTurn until it is decided
-	// place is the Seq reserved for the answer, or the next one where none could be; 0 until
-	// it is decided. It is the order in which answers began, on all processes: the ledger reserves
-	// each Seq once. It may still change until stored is closed.
-	place       atomic.Int64
-	placeStored chan struct{}
-	// decided is the order in which this process decided the turns: answers without a reserved Seq
-	// may have the same place.
-	order    atomic.Int64
-	inLedger atomic.Bool // the answer is in the ledger
-	// The turn goes on without the store; Away holds it.
-	passed, mustRelease atomic.Bool
-	phase               atomic.Int32
-	startMS             int64 // Unix ms
-	cut                 func(error)
-	// Returns the text so far; may be nil, and is nil after the end; under agent.mu.
-	generated func() string
-	once      sync.Once     // for cut
-	settled   chan struct{} // closed when the answer is settled
-	// amendments are applied when the answer is stored, and closed is set then; under agent.mu.
-	amendments []Amendment
-	closed     bool
-}
-
-// noTurn is the turn of an open answer whose turn is not decided yet.
-const noTurn = -1
 
 func newRegistry() *registry {
 	return &registry{agents: map[memory.Ref]*liveAgent{}, feeds: map[memory.Ref]int{}}
@@ -119,9 +85,9 @@ func (r *registry) add(ref memory.Ref, now time.Time) {
 
 // adopt adds a live agent that was created by another process, or before this one started. That is
 // not activity.
-func (s *Service) adopt(ref memory.Ref, now time.Time) {
-	s.live.add(ref, now)
-	if a := s.live.get(ref); a != nil {
+func (r *registry) adopt(ref memory.Ref, now time.Time) {
+	r.add(ref, now)
+	if a := r.get(ref); a != nil {
 		a.mu.Lock()
 		a.learnt = memory.Seen{AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
 		a.mu.Unlock()
@@ -256,232 +222,7 @@ func (r *registry) farewell(ref memory.Ref) time.Time {
 	return a.farewell
 }
 
-// open registers an answer that is being generated.
-func (r *registry) open(ref memory.Ref, cut func(error), generated func() string, now time.Time) *openAnswer {
-	o := &openAnswer{startMS: now.UnixMilli(), cut: cut, generated: generated, placeStored: make(chan struct{}), settled: make(chan struct{})}
-	r.openCount.Add(1)
-	o.turn.Store(noTurn)
-	r.mu.RLock() // keeps the entry from being dropped
-	known := r.agents[ref]
-	if known != nil {
-		known.addAnswer(o)
-	}
-	r.mu.RUnlock()
-	if known == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.entry(ref, now).addAnswer(o)
-	}
-	return o
-}
-
-// addAnswer adds an open answer to the agent. The caller holds the registry's mu, at least for
-// reading.
-func (a *liveAgent) addAnswer(o *openAnswer) {
-	o.agent = a
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.answers = append(a.answers, o)
-}
-
-// end ends an open answer, whatever happened to its agent. It may live on in a Turn, so it drops
-// its callbacks.
-func (r *registry) end(ref memory.Ref, o *openAnswer, now time.Time) {
-	r.openCount.Add(-1)
-	o.agent.asked.Store(now.UnixNano())
-	o.agent.spoken.Store(now.UnixNano())
-	o.agent.mu.Lock()
-	if i := slices.Index(o.agent.answers, o); i >= 0 {
-		o.agent.answers = slices.Delete(o.agent.answers, i, i+1)
-	}
-	live := o.agent.live
-	o.generated = nil
-	o.agent.wakeFollowers()
-	o.agent.mu.Unlock()
-	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
-		r.mu.Lock()
-		o.agent.mu.Lock()
-		r.drop(ref, o.agent)
-		o.agent.mu.Unlock()
-		r.mu.Unlock()
-	}
-	o.once.Do(func() {}) // cut is not called after this
-	o.cut = nil
-	close(o.settled)
-}
-
-// says reports whether the text may be part of the answer generated so far. If that is unknown, any
-// text may be.
-func (o *openAnswer) says(text *string) bool {
-	if text == nil || *text == "" {
-		return true
-	}
-	o.agent.mu.Lock()
-	generated := o.generated
-	o.agent.mu.Unlock()
-	if generated == nil {
-		return true
-	}
-	_, ok := heard.Align(generated(), *text)
-	return ok
-}
-
-// stop calls cut, at most once and never after it has ended.
-func (o *openAnswer) stop(cause error) {
-	o.once.Do(func() { o.cut(cause) })
-}
-
-func (r *registry) openAnswers(ref memory.Ref) []*openAnswer {
-	a := r.get(ref)
-	if a == nil {
-		return nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return append([]*openAnswer(nil), a.answers...)
-}
-
-// placedBefore returns the open answers that have a place in the ledger below before. It waits for
-// those whose place is being stored: another process may have seen it in the ledger already.
-func (r *registry) placedBefore(ctx context.Context, ref memory.Ref, before int64) (list []*openAnswer) {
-	for _, o := range r.openAnswers(ref) {
-		if place := o.place.Load(); place == 0 || place >= before {
-			continue // a place only moves up
-		}
-		select {
-		case <-o.placeStored:
-			if o.place.Load() < before {
-				list = append(list, o)
-			}
-		case <-o.settled:
-		case <-ctx.Done():
-			return list
-		}
-	}
-	return list
-}
-
-// answering reports whether an answer to the turn is being generated.
-func (r *registry) isAnswering(ref memory.Ref, turn int64) bool {
-	a := r.get(ref)
-	if a == nil {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, o := range a.answers {
-		if o.turn.Load() == turn && !o.inLedger.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// lastTurn returns the highest turn whose answer is being generated, or -1. It exceeds the ledger's
-// while the agent speaks without being asked.
-func (r *registry) lastTurn(ref memory.Ref) int64 {
-	last := int64(noTurn)
-	a := r.get(ref)
-	if a == nil {
-		return last
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, o := range a.answers {
-		last = max(last, o.turn.Load())
-	}
-	return last
-}
-
-// cutAnswers cuts the open answers that which selects, waits until they are stored (at most
-// SettleWait) and returns their turns.
-func (s *Service) cutAnswers(ctx context.Context, ref memory.Ref, cause error, which func(o *openAnswer) bool) []int64 {
-	return s.waitStored(ctx, s.stopAnswers(ref, cause, which))
-}
-
-// stopAnswers cuts the open answers that which selects, and returns them.
-func (s *Service) stopAnswers(ref memory.Ref, cause error, which func(o *openAnswer) bool) (cut []*openAnswer) {
-	for _, o := range s.live.openAnswers(ref) {
-		if which(o) {
-			o.stop(cause)
-			cut = append(cut, o)
-		}
-	}
-	return cut
-}
-
-// waitStored waits until the answers are stored, at most SettleWait, and returns their turns.
-func (s *Service) waitStored(ctx context.Context, cut []*openAnswer) (turns []int64) {
-	if len(cut) == 0 {
-		return nil
-	}
-	for _, o := range cut {
-		turns = append(turns, o.turn.Load())
-	}
-	wait, stop := context.WithTimeout(ctx, s.cfg.SettleWait)
-	defer stop()
-	for _, o := range cut {
-		select {
-		case <-o.settled:
-		case <-wait.Done():
-			return turns
-		}
-	}
-	return turns
-}
-
-// Busy reports whether any process is generating an answer, and the phase of the one that has come
-// furthest.
-func (s *Service) Busy(ctx context.Context, project, id string) (memory.Phase, bool) {
-	ref := memory.Ref{Project: project, ID: id}
-	if phase, busy := s.busyHere(ref); busy {
-		return phase, true
-	}
-	r := s.askIfPending(ctx, ref, nil, nil, nil)
-	return r.Phase, len(r.Turns) > 0
-}
-
-// busyHere is Busy for this process. An answer that is in the ledger is no longer being generated,
-// even before it has ended: a caller that has read it there finds the agent idle.
-func (s *Service) busyHere(ref memory.Ref) (phase memory.Phase, busy bool) {
-	for _, o := range s.live.openAnswers(ref) {
-		if !o.inLedger.Load() {
-			phase, busy = max(phase, memory.Phase(o.phase.Load())), true
-		}
-	}
-	return phase, busy
-}
-
-// Answering reports whether this process is generating an answer.
-func (s *Service) Answering(project, id string) bool {
-	return len(s.live.openAnswers(memory.Ref{Project: project, ID: id})) > 0
-}
-
-// Cut cuts all answers that are being generated, with one of the Err values as the cause, and waits
-// until they are stored.
-func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
-	ref := memory.Ref{Project: project, ID: id}
-	if cut := s.cutAnswers(ctx, ref, cause, func(*openAnswer) bool { return true }); len(cut) == 0 {
-		s.askIfPending(ctx, ref, cause, nil, nil)
-	}
-}
-
-// WaitIdle waits until no answer is being generated; it fails with the context's error.
-func (s *Service) WaitIdle(ctx context.Context, project, id string) error {
-	ref := memory.Ref{Project: project, ID: id}
-	for _, o := range s.live.openAnswers(ref) {
-		select {
-		case <-o.settled:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	for len(s.askIfPending(ctx, ref, nil, nil, nil).Turns) > 0 { // each question takes its moment
-		select {
-		case <-time.After(tailEvery):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+// Touch records that the agent was asked for, so that it is not idle.
+func (s *Messages) Touch(project, id string) {
+	s.live.touch(memory.Ref{Project: project, ID: id}, s.cfg.Now())
 }

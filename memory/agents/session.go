@@ -34,7 +34,7 @@ func sessionTTL(m *memory.Memory, server int) int {
 
 // predecessor returns the agent whose memory a new one continues: the last ended one of its name,
 // else of the project's with one of its keys, else nil.
-func (s *Service) predecessor(ctx context.Context, a *memory.Agent) (*memory.Agent, error) {
+func (s *Agents) predecessor(ctx context.Context, a *memory.Agent) (*memory.Agent, error) {
 	look := func(id string, err error) (*memory.Agent, error) {
 		if err == nil {
 			var h memory.Head
@@ -62,7 +62,7 @@ func (s *Service) predecessor(ctx context.Context, a *memory.Agent) (*memory.Age
 }
 
 // inherit sets what a new agent takes over, and returns the messages.
-func (s *Service) inherit(ctx context.Context, a *memory.Agent, mode memory.Inherit) ([]memory.Message, error) {
+func (s *Agents) inherit(ctx context.Context, a *memory.Agent, mode memory.Inherit) ([]memory.Message, error) {
 	if mode == "" || mode == memory.InheritNone {
 		return nil, nil
 	}
@@ -70,7 +70,7 @@ func (s *Service) inherit(ctx context.Context, a *memory.Agent, mode memory.Inhe
 	if err != nil || from == nil {
 		return nil, err
 	}
-	h, msgs, err := s.Remembered(ctx, a.Project, from.ID)
+	h, msgs, err := s.messages.Remembered(ctx, a.Project, from.ID)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil // erased in the meantime
 	}
@@ -86,7 +86,7 @@ func (s *Service) inherit(ctx context.Context, a *memory.Agent, mode memory.Inhe
 	var taken []memory.Message
 	switch {
 	case mode == memory.InheritFull:
-		taken = s.inheritable(msgs)
+		taken = s.messages.inheritable(msgs)
 		in.Messages, in.LeftOut = len(taken), len(msgs)-len(taken)
 	case s.cfg.Summaries != nil && slices.ContainsFunc(msgs, func(m memory.Message) bool { return !m.Role.Instructs() }):
 		in.Ancestors = append(slices.Clone(in.Ancestors), memory.Ancestor{ID: from.ID})
@@ -111,7 +111,7 @@ const (
 // inheritable returns a copy of the newest messages within the limits, and before them the newest
 // older instructions, which apply to all that follows. The messages do not start with a tool's
 // result.
-func (s *Service) inheritable(msgs []memory.Message) []memory.Message {
+func (s *Messages) inheritable(msgs []memory.Message) []memory.Message {
 	most := MaxInherited
 	if s.cfg.MaxMessages > 0 {
 		most = min(most, s.cfg.MaxMessages/2)
@@ -181,7 +181,7 @@ func (t *evictionLocks) of(project string) *sync.Mutex {
 
 // create stores a new agent. At the project's limit it ends the agent that has been idle longest,
 // if the server is configured so.
-func (s *Service) create(ctx context.Context, a memory.Agent, c memory.Change) (stored memory.Agent, created bool, err error) {
+func (s *Agents) create(ctx context.Context, a memory.Agent, c memory.Change) (stored memory.Agent, created bool, err error) {
 	store := func() error {
 		stored, created, err = s.cfg.Ledger.Create(ctx, a, s.cfg.MaxAgents, c)
 		if created {
@@ -224,7 +224,7 @@ const unknownWait = 5 * time.Millisecond
 
 // dropIdlest ends the agent of the project that was idle for longest; false where none is idle. For
 // a new agent whose memory model has all its sessions, only agents with that model may go.
-func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error) {
+func (s *Agents) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error) {
 	project := a.Project
 	only, err := s.sessions(ctx, a)
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error)
 		return false, nil
 	}
 	if s.peers != nil { // others may have had to do with it
-		if err := s.learnActivity(ctx, ref); err != nil {
+		if err := s.peers.learn(ctx, ref); err != nil {
 			return false, err
 		}
 	}
@@ -253,7 +253,7 @@ func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error)
 
 // sessions returns the live agents with the memory model of a new one if there are as many as the
 // model allows, else nil.
-func (s *Service) sessions(ctx context.Context, a *memory.Agent) (map[string]bool, error) {
+func (s *Agents) sessions(ctx context.Context, a *memory.Agent) (map[string]bool, error) {
 	m := &a.Settings.Memory
 	if m.MaxSessions == 0 {
 		return nil, nil

@@ -340,7 +340,7 @@ func TestDropIdleRace(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	page, err := s.Agents(t.Context(), memory.AgentQuery{Project: "p", Statuses: []memory.Status{memory.Running}, Limit: 100})
+	page, err := s.List(t.Context(), memory.AgentQuery{Project: "p", Statuses: []memory.Status{memory.Running}, Limit: 100})
 	if err != nil || page.Total != limit {
 		t.Errorf("%d agents run, %v", page.Total, err)
 	}

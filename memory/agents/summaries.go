@@ -14,7 +14,7 @@ type Summaries interface {
 }
 
 // notifySummaries reports a stored change to Summaries. ended is the agent's status after it.
-func (s *Service) notifySummaries(ref memory.Ref, c *memory.Change, ended bool) {
+func (s *Messages) notifySummaries(ref memory.Ref, c *memory.Change, ended bool) {
 	switch {
 	case ended && c.Agent != nil:
 		s.cfg.Summaries.Ended(ref.Project, ref.ID)
@@ -33,6 +33,6 @@ func (s *Service) notifySummaries(ref memory.Ref, c *memory.Change, ended bool) 
 }
 
 // mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
-func (s *Service) mayMakeSummaries(a *memory.Agent) bool {
-	return s.cfg.Summaries != nil && (s.hasOwnPolicy(a, nil) || a.Settings.Memory.Ancestry())
+func (s *Messages) mayMakeSummaries(a *memory.Agent) bool {
+	return s.cfg.Summaries != nil && (s.policies.hasOwnPolicy(a, nil) || a.Settings.Memory.Ancestry())
 }

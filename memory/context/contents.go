@@ -43,7 +43,7 @@ func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.H
 		if len(old.noted) > 0 {
 			q.AfterSeq = old.noted[0] - 1
 		}
-		changed, err := s.Messages(ctx, ref.Project, ref.ID, q)
+		changed, err := s.Page(ctx, ref.Project, ref.ID, q)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -78,7 +78,7 @@ func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.H
 // changed after the head was read.
 func (s *Service) addInstructions(ctx context.Context, h *memory.Head, r *contents) (ok bool, err error) {
 	for _, seq := range r.noted {
-		msgs, err := s.Messages(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
+		msgs, err := s.Page(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
 		if err != nil {
 			return false, err
 		}

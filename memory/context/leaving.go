@@ -210,7 +210,7 @@ func (s *Service) changedUpTo(ctx context.Context, ref memory.Ref, since, upTo i
 		return false, since, err
 	}
 	// In order of Seq.
-	msgs, err := s.Messages(ctx, ref.Project, ref.ID, memory.MessageQuery{AfterRev: since, Limit: 1})
+	msgs, err := s.Page(ctx, ref.Project, ref.ID, memory.MessageQuery{AfterRev: since, Limit: 1})
 	return len(msgs) > 0 && msgs[0].Seq <= upTo, h.Rev, err
 }
 

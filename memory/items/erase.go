@@ -91,7 +91,7 @@ func (s Service) EraseProject(ctx context.Context, project string) (out Erased, 
 // eachAgent calls fn, which may erase it, with each agent of a project.
 func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.Agent) error) error {
 	for q := (memory.AgentQuery{Project: project, Limit: erasePage, NoTotal: true}); ; {
-		page, err := s.Memory.Agents(ctx, q)
+		page, err := s.Memory.List(ctx, q)
 		if err != nil {
 			return err
 		}
