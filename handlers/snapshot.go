@@ -27,7 +27,7 @@ const maxToolExchange = 64 << 10
 
 // snapshot answers with the whole memory: its messages and its summary.
 func (a contextAPI) snapshot(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.memory.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	s, err := a.contexts.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	agent, err := a.memory.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
+	agent, err := a.contexts.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
 	if err != nil {
 		return err
 	}

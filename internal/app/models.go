@@ -30,11 +30,11 @@ func newModels(c config.Config, records record.Store, now func() time.Time) (*mo
 // retention.
 func (a *App) newSaves() (err error) {
 	a.saves, err = checkpoint.New(checkpoint.Config{
-		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now, OnError: a.problem,
+		Records: quota.Records{Store: a.store, Keeper: a.quota}, Ledger: a.store, Memory: a.contexts, Now: a.now, OnError: a.problem,
 		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
 	})
 	a.retention = &retention.Keeper{
-		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now, OnError: a.problem,
+		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agents.Agent, Erase: a.service.Agents.Erase, Forget: a.forget, Now: a.now, OnError: a.problem,
 		Count: func(erased, failed int) {
 			a.log.Info().Int("erased", erased).Int("failed", failed).Msg("erased calls at the end of their retention")
 		},

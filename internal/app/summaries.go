@@ -74,7 +74,7 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 		},
 	}
 	a.callsDone = aftercall.New(aftercall.Config{
-		Store: a.store, Work: "summary", Agent: a.service.Agent, Do: a.calls.Summarize, Now: a.now,
+		Store: a.store, Work: "summary", Agent: a.service.Agents.Agent, Do: a.calls.Summarize, Now: a.now,
 		Wanted:     func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
 		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
 		OnError:    a.problem,

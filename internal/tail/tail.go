@@ -111,7 +111,7 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 			return nil, err
 		}
 	}
-	head, err := h.Memory.Head(ctx, project, id)
+	head, err := h.Memory.Messages.Head(ctx, project, id)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ const storePage = 200
 // load reads from the store what the events after a position are made of. It keeps about
 // maxCollected bytes of them; the collector is cut then.
 func (h *Hub) load(ctx context.Context, k memory.Ref, from position, kinds Kinds) (*collector, memory.Head, error) {
-	head, err := h.Memory.Head(ctx, k.Project, k.ID)
+	head, err := h.Memory.Messages.Head(ctx, k.Project, k.ID)
 	if err != nil {
 		return nil, head, err
 	}
@@ -261,7 +261,7 @@ func (h *Hub) load(ctx context.Context, k memory.Ref, from position, kinds Kinds
 		return c, head, nil
 	}
 	for seq := int64(0); ; {
-		msgs, err := h.Memory.Page(ctx, k.Project, k.ID, memory.MessageQuery{AfterSeq: seq, AfterRev: from.wholeRev(), Limit: storePage})
+		msgs, err := h.Memory.Messages.Page(ctx, k.Project, k.ID, memory.MessageQuery{AfterSeq: seq, AfterRev: from.wholeRev(), Limit: storePage})
 		if err != nil {
 			return nil, head, err
 		}

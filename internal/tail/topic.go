@@ -88,9 +88,9 @@ func (t *topic) add(limit int) (*subscription, error) {
 
 // start reads the agent's head and follows the agent from there, until stop.
 func (t *topic) start(ctx context.Context) error {
-	t.feed = t.hub.Memory.Follow(t.key.Project, t.key.ID)
+	t.feed = t.hub.Memory.Messages.Follow(t.key.Project, t.key.ID)
 	// The feed is open already, so that no change falls between it and the head.
-	head, err := t.hub.Memory.Head(ctx, t.key.Project, t.key.ID)
+	head, err := t.hub.Memory.Messages.Head(ctx, t.key.Project, t.key.ID)
 	if err != nil {
 		t.feed.Close()
 		return err
@@ -249,7 +249,7 @@ func (t *topic) addNote(kind Kinds, b []byte) {
 // updateState asks what the agent is doing and keeps it if it changed.
 func (t *topic) updateState() {
 	e := stateEvent{State: "listening"}
-	if phase, turn, ok := t.hub.Memory.Doing(t.key.Project, t.key.ID); ok {
+	if phase, turn, ok := t.hub.Memory.Turns.Doing(t.key.Project, t.key.ID); ok {
 		e.State, e.TurnID = "thinking", &turn
 		if phase == memory.Speaking {
 			e.State = "speaking"

@@ -140,6 +140,7 @@ const beginTimeout = 30 * time.Second
 func (x *exchange) begin(project, agentID string, r agents.TurnRequest) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
+	r.Window = x.cfg.Window
 	r.ArrivedMS, r.Generated = x.arrived.UnixMilli(), x.answer.generated
 	r.Cut = func(cause error) { x.cancel(cause) }
 	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)

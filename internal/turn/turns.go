@@ -7,8 +7,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 )
 
-// Turns is what a Runner needs of the memory. An agents.Service has it, and a Service of package
-// context, which also trims memories.
+// Turns is what a Runner needs of the memory: an agents.Turns.
 type Turns interface {
 	// Begin stores the call's messages and opens or joins a turn. It returns fault.Stopped if the
 	// agent accepts no more messages. The messages may not be on disk yet when Begin returns: the

@@ -23,7 +23,7 @@ const settleTimeout = 30 * time.Second
 func (s *Turns) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// Open the answer before the turn is stored. Otherwise another call in between would take the
 	// turn for unanswered.
-	if err := s.policies.CheckPolicy("heardlog.policy", r.Policy); err != nil {
+	if err := s.policies.Check("heardlog.policy", r.Policy); err != nil {
 		return nil, err
 	}
 	ref := memory.Ref{Project: project, ID: id}
@@ -48,8 +48,8 @@ func (s *Turns) Begin(ctx context.Context, project, id string, r TurnRequest) (*
 	}
 	close(t.answer.placeStored)
 	// Not within the decision, which holds up all other writes of the server.
-	if r.Window != nil && s.policies.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
-		if err := r.Window(ctx, t); err != nil {
+	if r.Window != nil && s.policies.differsFor(&t.Agent, r.Policy) && !t.Passed() {
+		if err := r.Window(ctx, t, r.Policy); err != nil {
 			s.endAnswer(ref, t.answer)
 			return nil, err
 		}
@@ -437,7 +437,7 @@ func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, 
 			}
 			c.Events = ev
 		}
-		if !s.policies.hasOwnPolicy(h.Agent, nil) {
+		if !s.policies.differsFor(h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.messages.cutBehind(view, &c)

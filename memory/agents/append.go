@@ -75,7 +75,7 @@ func (s *Messages) Put(ctx context.Context, project, id string, msgs []memory.Me
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
-		if !s.policies.hasOwnPolicy(h.Agent, nil) {
+		if !s.policies.differsFor(h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.cut(view, &c, &out)
@@ -111,9 +111,9 @@ func knownIDs(view memory.AgentView, msgs []memory.Message) (map[string]memory.M
 // grown reports whether a repeated message is the beginning of a stored answer that later messages
 // were merged into.
 func (s *Messages) grown(a *memory.Agent, stored, again *memory.Message) bool {
-	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.policies.hasOwnPolicy(a, nil) {
+	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.policies.differsFor(a, nil) {
 		return false
 	}
-	n := s.policies.PolicyOf(a, nil).Normalise
+	n := s.policies.Of(a, nil).Normalise
 	return *n.MergeAssistant && strings.HasPrefix(stored.Original(), again.Original()+*n.Separator)
 }

@@ -21,7 +21,7 @@ const (
 // leave the memory are marked and stay in the ledger.
 func (s *Messages) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
 	h := view.Head()
-	p := s.policies.PolicyOf(h.Agent, nil)
+	p := s.policies.Of(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *Messages) cutBehind(view memory.AgentView, c *memory.Change) error {
 	if h.Agent.Status.Ended() {
 		return nil
 	}
-	p := s.policies.PolicyOf(h.Agent, nil)
+	p := s.policies.Of(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err

@@ -48,10 +48,10 @@ func TestSizeIsStored(t *testing.T) {
 	turn := begin(t, s, a.ID, nil, user("hello"))
 	settle(t, s, turn, agents.Answer{Generated: "four score and seven", Sent: "four score and seven", Complete: true})
 	heard := "four score"
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
+	if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Page(t.Context(), "p", a.ID, memory.MessageQuery{Limit: 10})
+	list, err := s.Messages.Page(t.Context(), "p", a.ID, memory.MessageQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	s := newService(nil)
 	a := join(t, s, nil)
 	in := []memory.Message{system, user("a"), llm("b"), system, system, user("c"), system, llm("d"), user("e")}
-	stored, err := s.Append(t.Context(), "p", a.ID, in)
+	stored, err := s.Messages.Append(t.Context(), "p", a.ID, in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,17 +13,17 @@ type Policies struct {
 	counter func(tokens string) (window.Counter, error) // nil always uses the estimate
 }
 
-// ServerPolicy returns the server's policy with every field set.
-func (s *Policies) ServerPolicy() window.Policy { return s.server.Full() }
+// Server returns the server's policy with every field set.
+func (s *Policies) Server() window.Policy { return s.server.Full() }
 
-// PolicyOf returns the policy that applies to an agent, with every field set. It merges the
+// Of returns the policy that applies to an agent, with every field set. It merges the
 // server's, the agent's and, if not nil, the request's, the more specific one winning field by
 // field. llm.max_history, unless it is the default, is the agent's max_messages if its policy has
 // neither that nor a preset.
-func (s *Policies) PolicyOf(a *memory.Agent, request *window.Policy) window.Policy {
+func (s *Policies) Of(a *memory.Agent, request *window.Policy) window.Policy {
 	levels := make([]window.Policy, 1, 4)
 	levels[0] = s.server
-	if n := a.Settings.LLM.MaxHistory; n > 0 && (n != memory.DefaultMaxHistory || s.hasDefaultPolicy()) {
+	if n := a.Settings.LLM.MaxHistory; n > 0 && (n != memory.DefaultMaxHistory || s.isDefault()) {
 		levels = append(levels, window.Policy{MaxMessages: &n})
 	}
 	if own := a.Settings.Memory.Policy; own != nil {
@@ -35,15 +35,15 @@ func (s *Policies) PolicyOf(a *memory.Agent, request *window.Policy) window.Poli
 	return window.Merge(levels...)
 }
 
-// hasDefaultPolicy reports whether the server's own policy is the default.
-func (s *Policies) hasDefaultPolicy() bool {
+// isDefault reports whether the server's own policy is the default.
+func (s *Policies) isDefault() bool {
 	return s.server.IsZero() || s.server == window.Policy{Preset: window.DefaultPreset}
 }
 
-// hasOwnPolicy reports whether an agent's context is made by another policy than the default with
+// differsFor reports whether an agent's context is made by another policy than the default with
 // the agent's max_history, which needs no reading.
-func (s *Policies) hasOwnPolicy(a *memory.Agent, request *window.Policy) bool {
-	return !s.hasDefaultPolicy() || a.Settings.Memory.Policy != nil || request != nil
+func (s *Policies) differsFor(a *memory.Agent, request *window.Policy) bool {
+	return !s.isDefault() || a.Settings.Memory.Policy != nil || request != nil
 }
 
 // Counter returns the token counter of a policy that has every field set.
@@ -54,8 +54,8 @@ func (s *Policies) Counter(p *window.Policy) (window.Counter, error) {
 	return s.counter(p.Tokens)
 }
 
-// CheckPolicy returns fault.Invalid for a policy that this server cannot follow. field is its path.
-func (s *Policies) CheckPolicy(field string, p *window.Policy) error {
+// Check returns fault.Invalid for a policy that this server cannot follow. field is its path.
+func (s *Policies) Check(field string, p *window.Policy) error {
 	if p == nil {
 		return nil
 	}

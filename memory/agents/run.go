@@ -49,7 +49,7 @@ func (s *Agents) takeUp(h *memory.Head, now time.Time) {
 // resume reports an agent that asks for summaries or checkpoints to the workers that make them:
 // what was due when the process ended is due now.
 func (s *Agents) resume(a *memory.Agent) {
-	if s.messages.mayMakeSummaries(a) && (s.policies.PolicyOf(a, nil).Summarizes() || a.Settings.Memory.Ancestry()) {
+	if s.messages.mayMakeSummaries(a) && (s.policies.Of(a, nil).Summarizes() || a.Settings.Memory.Ancestry()) {
 		s.cfg.Summaries.Changed(a.Project, a.ID)
 	}
 	if n := a.Settings.Memory.Checkpoints.EverySeconds; n > 0 && s.cfg.Changed != nil {

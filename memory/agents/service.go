@@ -72,12 +72,12 @@ type Observer interface {
 }
 
 // Service holds the nouns of this package, as they work together on one ledger: Agents stands on
-// Turns, and both on Messages. Its methods are safe for concurrent use.
+// Turns, and both on Messages. Their methods are safe for concurrent use.
 type Service struct {
-	*Agents
-	*Turns
-	*Messages
-	*Policies
+	Agents   *Agents
+	Turns    *Turns
+	Messages *Messages
+	Policies *Policies
 }
 
 // NewService returns a Service. Timers fire only while Run runs.

@@ -34,5 +34,5 @@ func (s *Messages) notifySummaries(ref memory.Ref, c *memory.Change, ended bool)
 
 // mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
 func (s *Messages) mayMakeSummaries(a *memory.Agent) bool {
-	return s.cfg.Summaries != nil && (s.policies.hasOwnPolicy(a, nil) || a.Settings.Memory.Ancestry())
+	return s.cfg.Summaries != nil && (s.policies.differsFor(a, nil) || a.Settings.Memory.Ancestry())
 }

@@ -41,8 +41,9 @@ type TurnRequest struct {
 	Policy *window.Policy
 	// User, if not empty, becomes the user in the scope of an agent that has none.
 	User string
-	// Window, if not nil, sets Context and Window of a turn whose agent has its own policy.
-	Window func(ctx context.Context, t *Turn) error
+	// Window, if not nil, sets Context and Window of a turn whose agent, or whose request, has its
+	// own policy.
+	Window Window
 	// Cut is called at most once, with one of the Err values above, when something else cuts this
 	// answer, or with the error of Durable. It must not block. The answer still has to be settled.
 	Cut func(cause error)
@@ -51,6 +52,9 @@ type TurnRequest struct {
 	// goroutine and must not block.
 	Generated func() string
 }
+
+// Window builds the context of a turn by the agent's policy and the request's, which may be nil.
+type Window func(ctx context.Context, t *Turn, request *window.Policy) error
 
 // maxDepth is the maximum of TurnRequest.Depth.
 const maxDepth = 2048

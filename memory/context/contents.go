@@ -30,7 +30,7 @@ type contents struct {
 // load returns the newest least messages of an agent's memory or more, or all of it, and the older
 // instructions, as of the head or later. After an append it reads only what was appended.
 func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.Head, *contents, error) {
-	h, err := s.Head(ctx, ref.Project, ref.ID)
+	h, err := s.messages.Head(ctx, ref.Project, ref.ID)
 	if err != nil {
 		return memory.Head{}, nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.H
 		if len(old.noted) > 0 {
 			q.AfterSeq = old.noted[0] - 1
 		}
-		changed, err := s.Page(ctx, ref.Project, ref.ID, q)
+		changed, err := s.messages.Page(ctx, ref.Project, ref.ID, q)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -52,7 +52,7 @@ func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.H
 		}
 	}
 	for {
-		h, msgs, err := s.Recent(ctx, ref.Project, ref.ID, least)
+		h, msgs, err := s.messages.Recent(ctx, ref.Project, ref.ID, least)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -78,7 +78,7 @@ func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.H
 // changed after the head was read.
 func (s *Service) addInstructions(ctx context.Context, h *memory.Head, r *contents) (ok bool, err error) {
 	for _, seq := range r.noted {
-		msgs, err := s.Page(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
+		msgs, err := s.messages.Page(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
 		if err != nil {
 			return false, err
 		}

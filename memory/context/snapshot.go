@@ -26,7 +26,7 @@ type Snapshot struct {
 // answers without words of a restored snapshot, which no LLM gets. The messages are shared: do not
 // change them.
 func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
-	h, stored, err := s.SinceBase(ctx, project, id)
+	h, stored, err := s.messages.SinceBase(ctx, project, id)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -52,7 +52,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 		return memory.Agent{}, err
 	}
 	return s.edit(ctx, memory.Ref{Project: project, ID: id}, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
-		c, err := h.Refill(m, in.Messages, s.NowMS(), false)
+		c, err := h.Refill(m, in.Messages, s.messages.NowMS(), false)
 		if err != nil {
 			return memory.Change{}, err
 		}
@@ -62,7 +62,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 			m.Policy = *in.Policy
 		}
 		if summary != "" {
-			m.SummaryMS = s.NowMS()
+			m.SummaryMS = s.messages.NowMS()
 		}
 		return c, nil
 	})

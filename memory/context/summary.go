@@ -21,7 +21,7 @@ type Summary struct {
 
 // Summary returns an agent's summary, also after its end.
 func (s *Service) Summary(ctx context.Context, project, id string) (Summary, error) {
-	h, err := s.Head(ctx, project, id)
+	h, err := s.messages.Head(ctx, project, id)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -76,7 +76,7 @@ func (s *Service) setSummary(ctx context.Context, ref memory.Ref, text string, u
 		if upToSeq >= h.NextSeq {
 			return memory.Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
 		}
-		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.NowMS(), upToSeq
+		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.messages.NowMS(), upToSeq
 		if text == "" {
 			m.SummaryMS = 0
 			disown(m)
@@ -111,7 +111,7 @@ func disown(m *memory.Memory) {
 // system messages. It returns nil if there are no system messages; then moving the start of the
 // memory is enough. rev is the revision that this is based on.
 func (s *Service) goneBefore(ctx context.Context, ref memory.Ref, upTo int64) (gone []int64, rev int64, err error) {
-	h, msgs, err := s.Remembered(ctx, ref.Project, ref.ID)
+	h, msgs, err := s.messages.Remembered(ctx, ref.Project, ref.ID)
 	return goneOf(msgs, upTo), h.Rev, err
 }
 
@@ -154,7 +154,7 @@ func dropped(view memory.AgentView, rev int64, seqs []int64) (memory.Change, err
 // write. It returns fault.Stopped if the agent has ended.
 func (s *Service) edit(ctx context.Context, ref memory.Ref, decide func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error)) (memory.Agent, error) {
 	var out memory.Agent
-	err := s.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
+	err := s.messages.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err

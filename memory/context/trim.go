@@ -13,7 +13,7 @@ import (
 // leave it: all but the newest keepRecent, without system messages. It does not separate tool calls
 // from their results.
 func (s *Service) Summarizable(ctx context.Context, project, id string, keepRecent int) (memory.Agent, []memory.Message, error) {
-	h, stored, err := s.SinceBase(ctx, project, id)
+	h, stored, err := s.messages.SinceBase(ctx, project, id)
 	if err != nil {
 		return memory.Agent{}, nil, err
 	}
@@ -98,7 +98,7 @@ func (d *rewriting) copies() bool { return len(d.insert) > 0 || !slices.IsSorted
 func (s *Service) rewrite(ctx context.Context, ref memory.Ref, decide func([]window.Message, window.Counter) rewriting) (Trimmed, error) {
 	const tries = 8
 	for try := 1; ; try++ {
-		h, stored, err := s.SinceBase(ctx, ref.Project, ref.ID)
+		h, stored, err := s.messages.SinceBase(ctx, ref.Project, ref.ID)
 		if err != nil {
 			return Trimmed{}, err
 		}
@@ -107,8 +107,8 @@ func (s *Service) rewrite(ctx context.Context, ref memory.Ref, decide func([]win
 		var out Trimmed
 		var list []memory.Message
 		run := func(a *memory.Agent) error {
-			p := s.PolicyOf(a, nil)
-			c, err := s.Counter(&p)
+			p := s.policies.Of(a, nil)
+			c, err := s.policies.Counter(&p)
 			if err != nil {
 				return err
 			}
@@ -120,9 +120,9 @@ func (s *Service) rewrite(ctx context.Context, ref memory.Ref, decide func([]win
 		if err := run(h.Agent); err != nil {
 			return Trimmed{}, err
 		}
-		_, busy := s.Busy(ctx, ref.Project, ref.ID)
+		_, busy := s.turns.Busy(ctx, ref.Project, ref.ID)
 		stale := false
-		err = s.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
+		err = s.messages.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 			h := view.Head()
 			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 				return memory.Change{}, err
@@ -212,7 +212,7 @@ func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory
 	a, rev := *h.Agent, h.Rev+1
 	a.Rev = rev
 	if d.copies() {
-		c, err := h.Refill(&a.Settings.Memory, list, s.NowMS(), true)
+		c, err := h.Refill(&a.Settings.Memory, list, s.messages.NowMS(), true)
 		c.Agent = &a
 		return c, err
 	}

@@ -67,16 +67,16 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 	}
 	m.Amend(func(r *memory.Details) { r.Item = &item })
 	if id := item.AgentID; id != "" {
-		stored, err := s.Memory.Append(ctx, project, id, []memory.Message{m})
+		stored, err := s.Memory.Messages.Append(ctx, project, id, []memory.Message{m})
 		if err == nil {
-			agent, err := s.Memory.Agent(ctx, project, id)
+			agent, err := s.Memory.Agents.Agent(ctx, project, id)
 			if err != nil {
 				return Item{}, err
 			}
 			if stored[0].Paused() {
 				return asItem(project, id, stored[0]), nil
 			}
-			m = m.Redacted(s.Memory.Redactor(&agent))
+			m = m.Redacted(s.Memory.Messages.Redactor(&agent))
 			return asItem(project, id, stored[0]), sameItem(&stored[0], &m)
 		}
 		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Stopped {
@@ -84,7 +84,7 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 		}
 	}
 	own := ownAgent(project)
-	m = m.Redacted(s.Memory.Redactor(&own))
+	m = m.Redacted(s.Memory.Messages.Redactor(&own))
 	var out memory.Message
 	add := func(view memory.AgentView) (memory.Change, error) {
 		if m.ID != "" {
@@ -102,18 +102,18 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 			return memory.Change{}, err
 		}
 		var err error
-		if out, err = h.Place(m, h.Rev+1, s.Memory.NowMS(), false); err != nil {
+		if out, err = h.Place(m, h.Rev+1, s.Memory.Messages.NowMS(), false); err != nil {
 			return memory.Change{}, err
 		}
 		return memory.Change{Append: []memory.Message{out}}, nil
 	}
-	err := s.Memory.Change(ctx, own.Project, own.ID, add)
+	err := s.Memory.Messages.Change(ctx, own.Project, own.ID, add)
 	if fault.Is(err, fault.NotFound) {
 		// Created by another call
 		if _, _, err := s.Ledger.Create(ctx, own, 0, memory.Change{}); err != nil && !fault.Is(err, fault.Conflict) {
 			return Item{}, err
 		}
-		err = s.Memory.Change(ctx, own.Project, own.ID, add)
+		err = s.Memory.Messages.Change(ctx, own.Project, own.ID, add)
 	}
 	if err != nil {
 		return Item{}, err
@@ -227,7 +227,7 @@ func (s Service) SetStatus(ctx context.Context, project, id string, next window.
 	if err != nil {
 		return Item{}, err
 	}
-	err = s.Memory.Change(ctx, it.Project, it.AgentID, func(view memory.AgentView) (memory.Change, error) {
+	err = s.Memory.Messages.Change(ctx, it.Project, it.AgentID, func(view memory.AgentView) (memory.Change, error) {
 		m, err := view.Seq(it.Message.Seq)
 		h := view.Head()
 		if err == nil && (m.State != memory.Final || m.Seq < h.Agent.Settings.Memory.BaseSeq) {
@@ -243,7 +243,7 @@ func (s Service) SetStatus(ctx context.Context, project, id string, next window.
 		if was := m.Filed().Item; was != nil {
 			item = *was
 		}
-		item.UpdatedMS = s.Memory.NowMS()
+		item.UpdatedMS = s.Memory.Messages.NowMS()
 		if m.Status = next; next == window.Accepted {
 			m.Status = memory.Accepted
 		}
@@ -308,7 +308,7 @@ func (s Service) Search(ctx context.Context, project string, q window.SearchQuer
 		hits[memory.Ref{Project: all[i].Project, ID: all[i].AgentID}]++
 	}
 	for k, n := range hits {
-		s.Memory.Searched(k.Project, k.ID, n)
+		s.Memory.Messages.Searched(k.Project, k.ID, n)
 	}
 	return out, nil
 }
@@ -386,7 +386,7 @@ func (s Service) RemoveMessage(ctx context.Context, project, agentID string, seq
 
 // removeMessages removes the content of messages and returns how many were in memory until then.
 func (s Service) removeMessages(ctx context.Context, k memory.Ref, seqs []int64) (n int, err error) {
-	err = s.Memory.Change(ctx, k.Project, k.ID, func(view memory.AgentView) (memory.Change, error) {
+	err = s.Memory.Messages.Change(ctx, k.Project, k.ID, func(view memory.AgentView) (memory.Change, error) {
 		n = 0
 		var c memory.Change
 		h := view.Head()

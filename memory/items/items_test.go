@@ -40,7 +40,7 @@ func serviceOn(s store, most int) items.Service {
 func TestItemsOfOneID(t *testing.T) {
 	t.Parallel()
 	s := newService(0)
-	a, err := s.Memory.Join(t.Context(), agents.JoinRequest{Project: "p"})
+	a, err := s.Memory.Agents.Join(t.Context(), agents.JoinRequest{Project: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
