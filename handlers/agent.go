@@ -94,7 +94,7 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 
 // get serves GET /v1/agents/{id}.
 func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
-	h, err := a.memory.Head(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	h, err := a.memory.Messages.Head(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (a agentAPI) change(w http.ResponseWriter, r *http.Request) (memory.Agent, 
 	if err != nil {
 		return memory.Agent{}, err
 	}
-	return a.memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
+	return a.memory.Agents.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
 }
 
 func (a agentAPI) readUpdate(w http.ResponseWriter, r *http.Request) (u agents.UpdateRequest, err error) {
@@ -191,7 +191,7 @@ func (a agentAPI) readUpdate(w http.ResponseWriter, r *http.Request) (u agents.U
 		return u, fault.At(fault.Invalid, prefix+"heardlog.scope", "is set by the join and cannot change; labels can")
 	}
 	if h := fields.Heardlog; h != nil && len(h.Policy) > 0 {
-		policy, err := readPolicy(a.memory, prefix+"heardlog.policy", h.Policy)
+		policy, err := readPolicy(a.memory.Policies, prefix+"heardlog.policy", h.Policy)
 		if err != nil {
 			return u, err
 		}
@@ -226,5 +226,5 @@ func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return noContent(w, a.memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")))
+	return noContent(w, a.memory.Agents.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")))
 }

@@ -29,7 +29,7 @@ type agoraAgent struct {
 
 // agoraGet serves GET …/agents/{id} on Agora's paths.
 func (a agentAPI) agoraGet(w http.ResponseWriter, r *http.Request) error {
-	agent, err := a.memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	agent, err := a.memory.Agents.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a agentAPI) agoraList(w http.ResponseWriter, r *http.Request) error {
 		// this they would never stop.
 		return encode(w, http.StatusOK, out)
 	}
-	page, err := a.memory.Agents(r.Context(), q)
+	page, err := a.memory.Agents.List(r.Context(), q)
 	if err != nil {
 		return err
 	}

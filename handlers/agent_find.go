@@ -33,7 +33,7 @@ func (a agentAPI) find(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := a.memory.Find(r.Context(), q, words)
+	page, err := a.memory.Agents.Find(r.Context(), q, words)
 	if err != nil {
 		return err
 	}

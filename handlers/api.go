@@ -183,7 +183,7 @@ func New(c Config) *chi.Mux {
 		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
-		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, callSummary: c.CallSummary, now: c.Now},
+		context:       contextAPI{bodies: b, remember: c.Remember, contexts: c.Context, levels: c.Memory.Policies, callSummary: c.CallSummary, now: c.Now},
 		models:        modelAPI{bodies: b, models: c.Models},
 		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
 		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, memory: c.Memory, now: c.Now},

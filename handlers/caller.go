@@ -225,7 +225,7 @@ func newExportedMessage(agent string, m *memory.Message) exportedMessage {
 	}
 	out := exportedMessage{
 		Type: "message", AgentID: agent, Seq: m.Seq, MessageID: m.ID, TurnID: m.TurnID, State: state, Role: string(m.Role), At: shownTime(m.Timestamp),
-		Source: string(m.Source), Content: m.Content, Method: string(m.Method), Cut: m.Interrupted, Parts: m.Parts, UserID: m.Scope().UserID, SessionID: m.Scope().SessionID,
+		Source: string(m.Source), Content: m.Content, Method: string(m.Method), Cut: m.Interrupted, Parts: m.Parts, UserID: m.Filed().Scope.UserID, SessionID: m.Filed().Scope.SessionID,
 	}
 	if g := m.Original(); g != m.Content {
 		out.Generated = g

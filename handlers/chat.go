@@ -79,13 +79,13 @@ func (a *proxyAPI) agentAside(r *http.Request, req *llmadapter.Request) (memory.
 		if err != nil {
 			return memory.Agent{}, err
 		}
-		return a.memory.Agent(r.Context(), projectOf(r), id)
+		return a.memory.Agents.Agent(r.Context(), projectOf(r), id)
 	}
 	key, err := a.keyOfCall(r, req, req.Member)
 	if err != nil {
 		return memory.Agent{}, err
 	}
-	return a.memory.ByKey(r.Context(), projectOf(r), key.Text)
+	return a.memory.Agents.ByKey(r.Context(), projectOf(r), key.Text)
 }
 
 // complete answers a chat completion that was read. member returns a member of the body that the

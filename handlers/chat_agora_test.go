@@ -84,7 +84,7 @@ func TestAgoraGreetingVoiced(t *testing.T) {
 			}
 			if name == "voiced" {
 				heard := "Hello"
-				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{Heard: &heard}); err != nil {
+				if _, err := p.mem.Turns.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{Heard: &heard}); err != nil {
 					t.Fatal(err)
 				}
 				if m := p.ledger(agent)[0]; m.Content != "Hello" || !m.Interrupted || m.Source != memory.SourceGreeting {

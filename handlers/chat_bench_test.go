@@ -42,7 +42,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			defer back.Close()
 			mem := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
-				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
+				Turns: mem.Turns, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL},
 			})
 			api := handlers.New(handlers.Config{
@@ -51,7 +51,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			})
 			srv := httptest.NewServer(api)
 			defer srv.Close()
-			if _, err := mem.Join(b.Context(), agents.JoinRequest{Project: "p1", Name: "n"}); err != nil {
+			if _, err := mem.Agents.Join(b.Context(), agents.JoinRequest{Project: "p1", Name: "n"}); err != nil {
 				b.Fatal(err)
 			}
 			var took []time.Duration

@@ -39,7 +39,7 @@ func until(t *testing.T, r *bufio.Reader, text string) {
 // settled waits until the agent has n messages and returns them.
 func (p *proxy) settled(agent string, n int) []memory.Message {
 	p.t.Helper()
-	feed := p.mem.Follow("p1", agent)
+	feed := p.mem.Messages.Follow("p1", agent)
 	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	for {
@@ -139,7 +139,7 @@ func TestChatDrain(t *testing.T) {
 	if !m.Interrupted || m.Content != "One. " || !m.CutGenerated {
 		t.Errorf("stored at once: %+v", m)
 	}
-	feed := p.mem.Follow("p1", agent)
+	feed := p.mem.Messages.Follow("p1", agent)
 	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	close(goOn)
@@ -368,11 +368,17 @@ func TestChatCut(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(p *proxy, agent string) error{
 		"interrupt": func(p *proxy, agent string) error {
-			_, err := p.mem.Interrupt(p.t.Context(), "p1", agent, agents.InterruptRequest{})
+			_, err := p.mem.Turns.Interrupt(p.t.Context(), "p1", agent, agents.InterruptRequest{})
 			return err
 		},
-		"speak": func(p *proxy, agent string) error { p.mem.Cut(p.t.Context(), "p1", agent, agents.ErrSpeak); return nil },
-		"leave": func(p *proxy, agent string) error { p.mem.Cut(p.t.Context(), "p1", agent, agents.ErrLeave); return nil },
+		"speak": func(p *proxy, agent string) error {
+			p.mem.Turns.Cut(p.t.Context(), "p1", agent, agents.ErrSpeak)
+			return nil
+		},
+		"leave": func(p *proxy, agent string) error {
+			p.mem.Turns.Cut(p.t.Context(), "p1", agent, agents.ErrLeave)
+			return nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,22 +34,22 @@ func TestHeardSparesAnotherAnswer(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, nil)
 			agent := p.join(script(map[string]any{"chunks": []string{"Twelve euros. ", "Each."}, "hang_after": 1}))
-			if _, err := p.mem.Append(t.Context(), "p1", agent, []memory.Message{{Role: memory.User, Content: "Ten?"}, {Role: memory.Assistant, Content: before}}); err != nil {
+			if _, err := p.mem.Messages.Append(t.Context(), "p1", agent, []memory.Message{{Role: memory.User, Content: "Ten?"}, {Role: memory.Assistant, Content: before}}); err != nil {
 				t.Fatal(err)
 			}
 			res := p.post(t.Context(), agent, say("How much?", `,"stream":true`))
 			r := bufio.NewReader(res.Body)
 			until(t, r, "Twelve")
-			_, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{TurnID: tt.turn, Heard: &tt.heard})
+			_, err := p.mem.Turns.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{TurnID: tt.turn, Heard: &tt.heard})
 			if fault.Is(err, fault.Invalid) != tt.fails || err != nil && !tt.fails {
 				t.Fatalf("interrupt: %v", err)
 			}
 			flying := !strings.HasPrefix(tt.of, "Twelve")
-			if _, busy := p.mem.Busy(t.Context(), "p1", agent); busy != flying {
+			if _, busy := p.mem.Turns.Busy(t.Context(), "p1", agent); busy != flying {
 				t.Errorf("the answer is still sent: %v, want %v", busy, flying)
 			}
 			if flying {
-				p.mem.Cut(t.Context(), "p1", agent, agents.ErrLeave)
+				p.mem.Turns.Cut(t.Context(), "p1", agent, agents.ErrLeave)
 			}
 			if _, err := io.ReadAll(r); err != nil {
 				t.Errorf("the stream was aborted: %v", err)

@@ -254,7 +254,7 @@ func TestJoinIsCut(t *testing.T) {
 	next(t, first.Body, "One")
 	second := p.post(t.Context(), agent, count)
 	next(t, second.Body, "One")
-	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{}); err != nil {
+	if _, err := p.mem.Turns.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, res := range []*http.Response{first, second} {

@@ -88,7 +88,7 @@ func TestChatCutThought(t *testing.T) {
 	agent := p.join(script(map[string]any{"chunks": []string{"<think>A ", "train."}, "hang_after": 1}))
 	r := bufio.NewReader(p.post(t.Context(), agent, chatOf(true, "user: My train?")).Body)
 	until(t, r, "A ")
-	p.mem.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
+	p.mem.Turns.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
 	until(t, r, "[DONE]")
 	if diff := cmp.Diff([]string{"user: My train?", "assistant:  (empty) (interrupted)"}, lines(p.ledger(agent))); diff != "" {
 		t.Error(diff)
@@ -109,7 +109,7 @@ func TestChatPlatformFiller(t *testing.T) {
 	for range 2 { // the second time it is known
 		p.read(p.post(t.Context(), agent, chatOf(true, list...)))
 	}
-	_, history, err := p.mem.History(t.Context(), "p1", agent, 10)
+	_, history, err := p.mem.Messages.History(t.Context(), "p1", agent, 10)
 	if err != nil {
 		t.Fatal(err)
 	}

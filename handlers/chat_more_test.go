@@ -45,7 +45,7 @@ func TestChatReconcile(t *testing.T) {
 	}
 	heard := "At nine"
 	turn := int64(2)
-	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{TurnID: &turn, Heard: &heard}); err != nil {
+	if _, err := p.mem.Turns.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{TurnID: &turn, Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
 	call("Bye.", sys, hello, q1, msg("assistant", "It leaves at"), q2, msg("assistant", "At nine, platform two."), q3)
@@ -275,7 +275,7 @@ func TestThinkFails(t *testing.T) {
 	if _, err := p.llm.WaitRequests(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	p.mem.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
+	p.mem.Turns.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
 	if got := p.settled(agent, 2)[1]; got.State != memory.Empty {
 		t.Errorf("%+v", got)
 	}

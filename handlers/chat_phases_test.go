@@ -60,7 +60,7 @@ func TestEndsBetweenAttempts(t *testing.T) {
 			want := "client_closed"
 			if interrupt {
 				want = "interrupted"
-				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{}); err != nil {
+				if _, err := p.mem.Turns.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{}); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -177,7 +177,7 @@ func TestLeavesBeforeFiller(t *testing.T) {
 	}))
 	t.Cleanup(front.Close)
 	p.url = front.URL
-	a, err := p.mem.Join(t.Context(), agents.JoinRequest{Project: "p1", Name: "filling", Settings: memory.Settings{
+	a, err := p.mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p1", Name: "filling", Settings: memory.Settings{
 		IdleTimeoutS: -1, LLM: memory.LLMSettings{OnDisconnect: "drain"}, Filler: memory.Filler{WaitMS: 10000, Phrases: []string{"Well,"}},
 	}})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestLeavesUponLastWrite(t *testing.T) {
 	}))
 	t.Cleanup(back.Close)
 	agent := p.join(func(l *memory.LLMSettings) { l.URL, l.OnDisconnect = back.URL, "drain" })
-	feed := p.mem.Follow("p1", agent)
+	feed := p.mem.Messages.Follow("p1", agent)
 	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	var once sync.Once

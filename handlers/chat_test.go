@@ -60,7 +60,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	cfg := turn.Config{
-		Turns: memctx.New(mem), Client: &llmadapter.Client{Transport: transport, Instance: "test-instance"},
+		Turns: mem.Turns, Window: memctx.New(mem).ForTurn, Client: &llmadapter.Client{Transport: transport, Instance: "test-instance"},
 		Defaults: memory.LLMSettings{URL: back.URL + "/v1", APIKey: "server-key-1234", Model: "m-default"},
 		Log:      zerolog.New(zerolog.NewTestWriter(t)), Metrics: prometheus.NewRegistry(),
 	}
@@ -83,7 +83,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 			if !strings.HasPrefix(id, "auto-") {
 				return "", fmt.Errorf("unexpected auto join of %s", id)
 			}
-			_, err := mem.Join(ctx, agents.JoinRequest{Project: project, Name: id})
+			_, err := mem.Agents.Join(ctx, agents.JoinRequest{Project: project, Name: id})
 			return id, err
 		},
 	})
@@ -104,7 +104,7 @@ func (p *proxy) join(edit func(*memory.LLMSettings)) string {
 	if edit != nil {
 		edit(&s.LLM)
 	}
-	a, err := p.mem.Join(p.t.Context(), agents.JoinRequest{Project: "p1", Name: uuid.NewString(), Settings: s})
+	a, err := p.mem.Agents.Join(p.t.Context(), agents.JoinRequest{Project: "p1", Name: uuid.NewString(), Settings: s})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func (p *proxy) read(res *http.Response) string {
 
 func (p *proxy) ledger(agent string) []memory.Message {
 	p.t.Helper()
-	_, msgs, err := p.mem.Recent(p.t.Context(), "p1", agent, 256)
+	_, msgs, err := p.mem.Messages.Recent(p.t.Context(), "p1", agent, 256)
 	if err != nil {
 		p.t.Fatal(err)
 	}

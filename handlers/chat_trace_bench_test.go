@@ -43,14 +43,14 @@ func BenchmarkChatTraced(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			mem := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
-				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
+				Turns: mem.Turns, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL}, Tracing: tracing,
 			})
 			api := handlers.New(handlers.Config{
 				Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 				Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 1 << 20, MetricsPage: http.NotFoundHandler(),
 			})
-			if _, err := mem.Join(b.Context(), agents.JoinRequest{Project: "p1", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: 4}}}); err != nil {
+			if _, err := mem.Agents.Join(b.Context(), agents.JoinRequest{Project: "p1", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: 4}}}); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()

@@ -179,13 +179,13 @@ func TestChatUnaskedDuringAppend(t *testing.T) {
 	agent := p.join(script(map[string]any{"chunks": []string{"Good ", "morning."}, "hang_after": 1}))
 	r := bufio.NewReader(p.post(t.Context(), agent, chatOf(true, "system: Greet.")).Body)
 	until(t, r, "Good")
-	stored, err := p.mem.Append(t.Context(), "p1", agent, []memory.Message{{Role: memory.User, Content: "Hello?", Source: memory.SourceMessage}})
+	stored, err := p.mem.Messages.Append(t.Context(), "p1", agent, []memory.Message{{Role: memory.User, Content: "Hello?", Source: memory.SourceMessage}})
 	if err != nil || stored[0].TurnID != 1 {
 		t.Errorf("%+v, %v", stored, err)
 	}
-	p.mem.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
+	p.mem.Turns.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
 	until(t, r, "[DONE]")
-	_, history, err := p.mem.History(t.Context(), "p1", agent, 10)
+	_, history, err := p.mem.Messages.History(t.Context(), "p1", agent, 10)
 	if err != nil {
 		t.Fatal(err)
 	}

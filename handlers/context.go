@@ -22,7 +22,8 @@ import (
 // contextAPI serves the part of an agent's memory that its LLM gets, and what changes it.
 type contextAPI struct {
 	bodies
-	memory   *memctx.Service
+	contexts *memctx.Service
+	levels   *agents.Policies
 	remember *remember.Service // nil shows nothing
 	// callSummary is Config.CallSummary.
 	callSummary func(ctx context.Context, project, id string) (text string, createdMS int64, err error)
@@ -30,15 +31,15 @@ type contextAPI struct {
 }
 
 // readPolicy reads one level of the policy. It returns nil if the field is absent or null.
-func readPolicy(m *agents.Service, field string, raw json.RawMessage) (*window.Policy, error) {
+func readPolicy(p *agents.Policies, field string, raw json.RawMessage) (*window.Policy, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
-	p, err := window.Decode(field, raw)
+	level, err := window.Decode(field, raw)
 	if err != nil {
 		return nil, err
 	}
-	return &p, m.CheckPolicy(field, &p)
+	return &level, p.Check(field, &level)
 }
 
 // policies lists the presets and the server's own policy.
@@ -46,7 +47,7 @@ func (a contextAPI) policies(w http.ResponseWriter, _ *http.Request) error {
 	return encode(w, http.StatusOK, struct {
 		Presets []window.Named `json:"presets"`
 		Default window.Policy  `json:"default"`
-	}{window.Presets(), a.memory.ServerPolicy()})
+	}{window.Presets(), a.levels.Server()})
 }
 
 // contextRequest is the body of the context call. Every field is optional.
@@ -74,7 +75,7 @@ func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := memctx.Request{WithoutSummary: in.Inject.Summary != nil && !*in.Inject.Summary}
-	if q.Policy, err = readPolicy(a.memory.Service, "policy", in.Policy); err != nil {
+	if q.Policy, err = readPolicy(a.levels, "policy", in.Policy); err != nil {
 		return err
 	}
 	if in.Utterance != nil {
@@ -87,7 +88,7 @@ func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
 	if s := in.Scope; s != nil {
 		q.Scope = new(s.scope())
 	}
-	c, err := a.memory.Context(r.Context(), projectOf(r), chi.URLParam(r, "id"), q)
+	c, err := a.contexts.Context(r.Context(), projectOf(r), chi.URLParam(r, "id"), q)
 	if err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func (s *messageScope) setScope(out *memory.Message, field string) error {
 			return err
 		}
 	}
-	out.Amend(func(r *memory.Rare) {
+	out.Amend(func(r *memory.Details) {
 		r.Scope = s.scope()
 	})
 	return nil

@@ -27,7 +27,7 @@ func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body = a.memory.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
+	body = a.memory.Messages.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
 	return noContent(w, a.conversations.Save(r.Context(), projectOf(r), id, body))
 }
 

@@ -96,7 +96,7 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 	if err := a.record(w, r, id, event); err != nil {
 		return err
 	}
-	a.memory.Touch(projectOf(r), id)
+	a.memory.Messages.Touch(projectOf(r), id)
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, eve
 	keys := a.platforms.EventKeys(projectOf(r), name, r.Header.Get, body, event)
 	var tried []string
 	for _, k := range keys {
-		agent, err := a.memory.ByKey(r.Context(), projectOf(r), k.Text)
+		agent, err := a.memory.Agents.ByKey(r.Context(), projectOf(r), k.Text)
 		if err == nil {
 			if agent.Status.Ended() && event.List != nil && !event.Ends && event.AtMS > agent.StopMS {
 				return a.byKey(r, k) // the key is that of a room, say, and the next call has begun
@@ -161,11 +161,11 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 		return err
 	}
 	if event.Ends { // the transcript has the answer in flight too, so that must be stored first
-		a.memory.Cut(r.Context(), projectOf(r), id, agents.ErrLeave)
+		a.memory.Turns.Cut(r.Context(), projectOf(r), id, agents.ErrLeave)
 	}
 	list, err := a.store(r, id, event, reports)
 	if event.Ends { // whatever was wrong with what it tells
-		err = cmp.Or(a.memory.End(r.Context(), projectOf(r), id, memory.EndOK), err)
+		err = cmp.Or(a.memory.Agents.End(r.Context(), projectOf(r), id, memory.EndOK), err)
 	}
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (a evidenceAPI) store(r *http.Request, id string, event platform.Event, rep
 // account stores what a platform's own history adds to the memory.
 func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) error {
 	rows := slices.DeleteFunc(slices.Clone(event.List), func(m platform.Listed) bool {
-		return m.Role == "assistant" && m.Content != nil && a.memory.Saying(projectOf(r), id, *m.Content)
+		return m.Role == "assistant" && m.Content != nil && a.memory.Turns.Saying(projectOf(r), id, *m.Content)
 	})
 	if len(rows) == 0 {
 		return nil
@@ -217,14 +217,14 @@ func (a evidenceAPI) account(r *http.Request, id string, event platform.Event) e
 	if err != nil {
 		return err
 	}
-	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Redactor}, input.ReplaceNUL(body), event.Ends)
+	plan, err := prompt.NewAccount(prompt.Rules{Redactor: a.memory.Messages.Redactor}, input.ReplaceNUL(body), event.Ends)
 	if err != nil {
 		return err
 	}
 	if len(rows) == 1 && len(event.List) == 1 && !event.Ends { // no list to compare
-		return a.memory.Note(r.Context(), projectOf(r), id, rows[0].Item, plan.Depth(), plan.One)
+		return a.memory.Turns.Note(r.Context(), projectOf(r), id, rows[0].Item, plan.Depth(), plan.One)
 	}
-	return a.memory.Account(r.Context(), projectOf(r), id, plan.Depth(), plan.Decide)
+	return a.memory.Turns.Account(r.Context(), projectOf(r), id, plan.Depth(), plan.Decide)
 }
 
 // reportsOf converts evidence for the domain.

@@ -108,7 +108,7 @@ func FuzzAppend(f *testing.F) {
 	}
 	srv, mem := newAPI(f, nil)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		a, err := mem.Join(t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()})
+		a, err := mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func FuzzAppend(f *testing.F) {
 		if err != nil || !json.Valid(answer) {
 			t.Fatalf("%d %q: %v", res.StatusCode, answer, err)
 		}
-		_, stored, err := mem.Recent(t.Context(), "p", a.ID, 2000)
+		_, stored, err := mem.Messages.Recent(t.Context(), "p", a.ID, 2000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func FuzzListQuery(f *testing.F) {
 	}
 	srv, mem := newAPI(f, nil)
 	for range 3 {
-		if _, err := mem.Join(f.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()}); err != nil {
+		if _, err := mem.Agents.Join(f.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()}); err != nil {
 			f.Fatal(err)
 		}
 	}

@@ -40,7 +40,7 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case query == "":
-		head, msgs, err = a.memory.History(r.Context(), project, id, 0)
+		head, msgs, err = a.memory.Messages.History(r.Context(), project, id, 0)
 	case r.URL.Query().Get("limit") == "all":
 		head, msgs, next, err = a.wholeHistory(r, project, id)
 	default:
@@ -51,7 +51,7 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 		if n, err = intParam(r.URL.Query(), "limit", 0, 1, historyPage); err != nil {
 			return fault.At(fault.Invalid, "limit", "must be all or a whole number from 1 to %d, not %q", historyPage, text.Clip(r.URL.Query().Get("limit"), 40))
 		}
-		head, msgs, err = a.memory.History(r.Context(), project, id, n)
+		head, msgs, err = a.memory.Messages.History(r.Context(), project, id, n)
 	}
 	if err != nil {
 		return err
@@ -75,12 +75,12 @@ func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.He
 	if err != nil {
 		return memory.Head{}, nil, 0, err
 	}
-	head, err := a.memory.Head(r.Context(), project, id)
+	head, err := a.memory.Messages.Head(r.Context(), project, id)
 	if err != nil {
 		return memory.Head{}, nil, 0, err
 	}
 	from := max(int64(after), head.Agent.Settings.Memory.BaseSeq-1)
-	msgs, err := a.memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
+	msgs, err := a.memory.Messages.Page(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
 	if err != nil || len(msgs) <= historyPage {
 		return head, msgs, 0, err
 	}

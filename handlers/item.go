@@ -219,11 +219,11 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	}
 	owner := scope.AgentID
 	scope.AgentID = "" // the item has it
-	m.Rare = &memory.Rare{
+	m.Details = &memory.Details{Filed: memory.Filed{
 		Scope:    scope,
 		Item:     &memory.Item{ID: in.ID, AgentID: owner, Extra: extra, IsError: in.IsError},
 		Category: category, Importance: in.Importance,
-	}
+	}}
 	if status != window.Accepted {
 		m.Status = status
 	}
@@ -312,7 +312,7 @@ func newMemoryJSON(it *items.Item, names roleNames) memoryJSON {
 		return &s
 	}
 	out := memoryJSON{
-		ID: it.Row.ID, Content: contentJSON(m.Parts, m.Content, nil), Type: names.of(m.Role), Status: string(m.Status.Named()), Category: m.Category(), Importance: m.Importance(),
+		ID: it.Row.ID, Content: contentJSON(m.Parts, m.Content, nil), Type: names.of(m.Role), Status: string(m.Status.Named()), Category: m.Filed().Category, Importance: m.Filed().Importance,
 		Metadata:  memoryMetadataJSON{orNil(it.Row.UserID), orNil(it.Row.SessionID), orNil(it.Row.TaskID), orNil(it.Row.AgentID), json.RawMessage("{}")},
 		CreatedAt: iso(m.Timestamp), UpdatedAt: iso(m.Timestamp),
 	}
@@ -324,7 +324,7 @@ func newMemoryJSON(it *items.Item, names roleNames) memoryJSON {
 	if m.Role == memory.Tool {
 		out.toolJSON = &toolJSON{ToolCallID: m.ToolCallID, ToolName: m.ToolName}
 	}
-	if item := m.Item(); item != nil {
+	if item := m.Filed().Item; item != nil {
 		if len(item.Extra) > 0 {
 			out.Metadata.Extra = item.Extra
 		}

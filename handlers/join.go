@@ -71,7 +71,7 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 		if a.remember != nil {
 			settings.Memory.Known = a.remember.Known(r.Context(), projectOf(r), &settings)
 		}
-		agent, err := a.memory.Join(r.Context(), agents.JoinRequest{
+		agent, err := a.memory.Agents.Join(r.Context(), agents.JoinRequest{
 			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key, Inherit: inherit,
 		})
 		if err != nil {
@@ -135,7 +135,7 @@ func (a agentAPI) settings(r *http.Request, in joinRequest, kind joinKind) (memo
 	}
 	out := p.settings()
 	var err error
-	if out.Memory.Policy, err = readPolicy(a.memory, "properties.heardlog.policy", p.Heardlog.Policy); err != nil {
+	if out.Memory.Policy, err = readPolicy(a.memory.Policies, "properties.heardlog.policy", p.Heardlog.Policy); err != nil {
 		return memory.Settings{}, "", err
 	}
 	out.Memory.Remember, err = remember.Decode("properties.heardlog.remember", p.Heardlog.Remember, a.remembers)

@@ -91,11 +91,11 @@ func (a kvAPI) redactor(r *http.Request, namespace string) (func([]byte) []byte,
 	agent := memory.Agent{Project: projectOf(r)}
 	if id, ok := strings.CutPrefix(namespace, kv.AgentPrefix); ok {
 		var err error
-		if agent, err = a.memory.Agent(r.Context(), projectOf(r), id); err != nil {
+		if agent, err = a.memory.Agents.Agent(r.Context(), projectOf(r), id); err != nil {
 			return nil, err
 		}
 	}
-	return a.memory.Redactor(&agent).JSON, nil
+	return a.memory.Messages.Redactor(&agent).JSON, nil
 }
 
 // at returns the namespace and the key of a path.

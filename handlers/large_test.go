@@ -63,7 +63,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		say := func(ctx context.Context, project string, size int) {
-			a, err := mem.Join(t.Context(), agents.JoinRequest{Project: project, Name: uuid.NewString()})
+			a, err := mem.Agents.Join(t.Context(), agents.JoinRequest{Project: project, Name: uuid.NewString()})
 			if err != nil {
 				t.Fatal(err)
 			}

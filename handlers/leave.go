@@ -35,7 +35,7 @@ func (a agentAPI) leave(w http.ResponseWriter, r *http.Request) error {
 	if !input.AgentID(id) {
 		return notAnAgent(id)
 	}
-	if err := a.memory.Leave(r.Context(), projectOf(r), id, key); err != nil {
+	if err := a.memory.Agents.Leave(r.Context(), projectOf(r), id, key); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK) // empty; one client repeats the call after a 204
@@ -87,12 +87,12 @@ func (a agentAPI) leaveCall(w http.ResponseWriter, r *http.Request) error {
 // byKeys returns the agent that has a key, given as people write it or as an agent shows it: the
 // value of a key that names a person is shown as its hash.
 func (a agentAPI) byKeys(ctx context.Context, project, key string) (memory.Agent, error) {
-	agent, err := a.memory.ByKey(ctx, project, key)
+	agent, err := a.memory.Agents.ByKey(ctx, project, key)
 	if !fault.Is(err, fault.NotFound) {
 		return agent, err
 	}
 	if k, ok := platform.ParseKey(key); ok {
-		agent, err = a.memory.ByKey(ctx, project, k.Text)
+		agent, err = a.memory.Agents.ByKey(ctx, project, k.Text)
 	}
 	if fault.Is(err, fault.NotFound) {
 		return agent, unknownKey(text.Clip(key, 160))
@@ -104,9 +104,9 @@ func (a agentAPI) byKeys(ctx context.Context, project, key string) (memory.Agent
 // send.
 func (a agentAPI) leaveOnce(w http.ResponseWriter, r *http.Request, id, key string) error {
 	infoOf(r).agent = id
-	err := a.memory.Leave(r.Context(), projectOf(r), id, key)
+	err := a.memory.Agents.Leave(r.Context(), projectOf(r), id, key)
 	if fault.Is(err, fault.NotFound) {
-		if agent, e := a.memory.Agent(r.Context(), projectOf(r), id); e == nil && !agent.Archived() {
+		if agent, e := a.memory.Agents.Agent(r.Context(), projectOf(r), id); e == nil && !agent.Archived() {
 			err = nil
 		}
 	}

@@ -29,7 +29,7 @@ func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := chi.URLParam(r, "id")
-	done, err := a.memory.Put(r.Context(), projectOf(r), id, msgs)
+	done, err := a.memory.Messages.Put(r.Context(), projectOf(r), id, msgs)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := chi.URLParam(r, "id")
-	msgs, err := a.memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
+	msgs, err := a.memory.Messages.Page(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 		msgs = msgs[:limit]
 		next = strconv.FormatInt(msgs[limit-1].Seq, 10)
 	}
-	head, err := a.memory.Head(r.Context(), projectOf(r), id)
+	head, err := a.memory.Messages.Head(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}

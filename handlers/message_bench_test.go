@@ -16,12 +16,12 @@ import (
 // BenchmarkAnswers measures calls whose answers hold messages, without a network.
 func BenchmarkAnswers(b *testing.B) {
 	srv, mem := newAPI(b, nil)
-	a, err := mem.Join(b.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()})
+	a, err := mem.Agents.Join(b.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for i := range 20 {
-		if _, err := mem.Append(b.Context(), "p", a.ID, []memory.Message{
+		if _, err := mem.Messages.Append(b.Context(), "p", a.ID, []memory.Message{
 			{Role: memory.User, Source: memory.SourceASR, Content: fmt.Sprint("I would like to move my appointment from Tuesday morning to some time on Thursday. ", i)},
 			{Role: memory.Assistant, Source: memory.SourceLLM, Content: "Of course. On Thursday there is room at ten, at half past eleven and in the afternoon. Which one suits you best?"},
 		}); err != nil {

@@ -61,7 +61,7 @@ type audioJSON struct {
 // audioOf returns what is known of the times of an answer's words. A report about the whole audio
 // comes before those about pieces of it.
 func audioOf(m *memory.Message) (out []audioJSON) {
-	p := m.Playback()
+	p := m.Heard().Playback
 	if p == nil {
 		return nil
 	}
@@ -100,8 +100,8 @@ type labelsJSON struct {
 }
 
 func newLabels(m *memory.Message) labelsJSON {
-	out := labelsJSON{Status: m.Status, Importance: m.Importance(), Category: m.Category()}
-	if scope := m.Scope(); scope != (memory.Scope{}) {
+	out := labelsJSON{Status: m.Status, Importance: m.Filed().Importance, Category: m.Filed().Category}
+	if scope := m.Filed().Scope; scope != (memory.Scope{}) {
 		out.Scope = &scope
 	}
 	return out
@@ -113,7 +113,7 @@ func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 	out := ledgerEntry{
 		Seq: m.Seq, ID: m.ID, Role: m.Role, Content: m.Content, TurnID: m.TurnID, Timestamp: m.Timestamp, State: string(m.State),
 		Metadata: m.AppendMetadata(nil), Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
-		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Upstream(), Model: m.Model(), Cost: costOf(m), Filler: m.Filler(), Recalled: m.Recalled(), labelsJSON: newLabels(m),
+		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Made().Upstream, Model: m.Made().Model, Cost: costOf(m), Filler: m.Made().Filler, Recalled: m.Made().Recalled, labelsJSON: newLabels(m),
 		Timings: m.Timings, Failure: m.Failure,
 	}
 	if m.State == memory.Final {
@@ -127,7 +127,7 @@ func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 		}
 		if m.Method != "" {
 			out.Evidence = &evidenceJSON{Method: m.Method, At: m.EvidenceMS, Confidence: m.Confidence}
-			for _, p := range m.Earlier() {
+			for _, p := range m.Heard().Earlier {
 				out.Evidence.Earlier = append(out.Evidence.Earlier, pastJSON{
 					Method: p.Method, Heard: p.Heard, State: string(p.State), At: p.AtMS, Confidence: p.Confidence, Until: p.UntilMS,
 				})

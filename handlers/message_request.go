@@ -177,13 +177,13 @@ func (m messageRequest) setLabels(out *memory.Message, at string) error {
 		if !(*f >= 0 && *f <= 1) {
 			return fault.At(fault.Invalid, at+"importance", "must be from 0 to 1, not %v", *f)
 		}
-		out.Amend(func(r *memory.Rare) { r.Importance = f })
+		out.Amend(func(r *memory.Details) { r.Importance = f })
 	}
 	if m.Category != "" {
 		if err := text.ValidName(at+"category", m.Category, maxCategory); err != nil {
 			return err
 		}
-		out.Amend(func(r *memory.Rare) { r.Category = m.Category })
+		out.Amend(func(r *memory.Details) { r.Category = m.Category })
 	}
 	return m.Scope.setScope(out, at+"scope")
 }

@@ -231,7 +231,7 @@ func touching(m *agents.Service, next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		err := next(w, r)
 		if err == nil {
-			m.Touch(projectOf(r), chi.URLParam(r, "id"))
+			m.Messages.Touch(projectOf(r), chi.URLParam(r, "id"))
 		}
 		return err
 	}

@@ -156,7 +156,7 @@ func (a agentAPI) settingsJSON(g *memory.Agent) *settingsJSON {
 		return nil
 	}
 	out := &settingsJSON{
-		Policy: a.memory.PolicyOf(g, nil), IdleTimeout: g.Settings.IdleTimeoutS, MaxSessions: m.MaxSessions,
+		Policy: a.memory.Policies.Of(g, nil), IdleTimeout: g.Settings.IdleTimeoutS, MaxSessions: m.MaxSessions,
 		Working: ossa.WorkingMemory{Enabled: !m.Working.Off, MaxSizeMB: int64(m.Working.MaxSizeMB), TTLSeconds: int64(m.Working.TTL)},
 	}
 	if c := m.Checkpoints; c.EverySeconds > 0 {

@@ -47,7 +47,7 @@ func newCost(all, unheard, estimated, saved int64) *costJSON {
 
 // costOf returns the cost of an answer, nil if it has none.
 func costOf(m *memory.Message) *costJSON {
-	c := m.Cost()
+	c := m.Made().Cost
 	if c == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (a overviewAPI) get(w http.ResponseWriter, r *http.Request) error {
 		from = to - (24 * time.Hour).Milliseconds()
 	}
 	project := projectOf(r)
-	over, err := a.memory.Overview(r.Context(), project, from, to)
+	over, err := a.memory.Agents.Overview(r.Context(), project, from, to)
 	if err != nil {
 		return err
 	}

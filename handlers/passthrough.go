@@ -49,7 +49,7 @@ func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error)
 	if !input.AgentID(id) {
 		return memory.LLMSettings{}, notAnAgent(id)
 	}
-	agent, err := a.memory.Agent(r.Context(), projectOf(r), id)
+	agent, err := a.memory.Agents.Agent(r.Context(), projectOf(r), id)
 	if fault.Is(err, fault.NotFound) && a.autoJoin != nil && chi.URLParam(r, "id") == "" {
 		return memory.LLMSettings{}, nil // its first chat completion will start it, with the server's upstream
 	}

@@ -41,7 +41,7 @@ func (a agentAPI) pause(w http.ResponseWriter, r *http.Request) error {
 		}
 		d = time.Duration(*n) * time.Second
 	}
-	agent, err := a.memory.Pause(r.Context(), projectOf(r), chi.URLParam(r, "id"), d)
+	agent, err := a.memory.Agents.Pause(r.Context(), projectOf(r), chi.URLParam(r, "id"), d)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (a agentAPI) pause(w http.ResponseWriter, r *http.Request) error {
 
 // resume stores what is said from now on.
 func (a agentAPI) resume(w http.ResponseWriter, r *http.Request) error {
-	agent, err := a.memory.Resume(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	agent, err := a.memory.Agents.Resume(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (a agentAPI) resume(w http.ResponseWriter, r *http.Request) error {
 
 // pausedUntil returns when the agent's pause ends, or "".
 func (a agentAPI) pausedUntil(agent *memory.Agent) string {
-	until := a.memory.PausedUntil(agent)
+	until := a.memory.Messages.PausedUntil(agent)
 	if until == 0 {
 		return ""
 	}

@@ -81,7 +81,7 @@ func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request, member fu
 // themselves.
 func (a *proxyAPI) agentByKey(r *http.Request, key platform.Key) (string, error) {
 	ctx, project := r.Context(), projectOf(r)
-	agent, err := a.memory.ByKey(ctx, project, key.Text)
+	agent, err := a.memory.Agents.ByKey(ctx, project, key.Text)
 	switch {
 	case err == nil && !agent.Status.Ended():
 		return agent.ID, nil

@@ -128,7 +128,7 @@ func (a recallAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, err := a.memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	agent, err := a.memory.Agents.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}

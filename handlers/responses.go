@@ -90,7 +90,7 @@ func (a *proxyAPI) continued(r *http.Request, in *responses.Request) (int64, err
 	if !ok || named != "" && named != ref.Agent || !input.AgentID(ref.Agent) {
 		return 0, unknown
 	}
-	head, stored, err := a.memory.HeadForTurn(r.Context(), projectOf(r), ref.Agent)
+	head, stored, err := a.memory.Turns.HeadForTurn(r.Context(), projectOf(r), ref.Agent)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return 0, unknown
@@ -118,7 +118,7 @@ func (a *proxyAPI) answerAt(ctx context.Context, project string, ref responses.R
 	if !input.AgentID(ref.Agent) {
 		return nil, notAnAgent(ref.Agent)
 	}
-	list, err := a.memory.Messages(ctx, project, ref.Agent, memory.MessageQuery{AfterSeq: ref.Seq - 1, Limit: 1})
+	list, err := a.memory.Messages.Page(ctx, project, ref.Agent, memory.MessageQuery{AfterSeq: ref.Seq - 1, Limit: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (a *proxyAPI) storedItems(r *http.Request, in *responses.Request) (map[stri
 	if len(in.References) == 0 || !input.AgentID(named) {
 		return out, nil // a reference is refused where it stands
 	}
-	if _, err := a.memory.Agent(r.Context(), projectOf(r), named); err != nil {
+	if _, err := a.memory.Agents.Agent(r.Context(), projectOf(r), named); err != nil {
 		return nil, err
 	}
 	for _, id := range in.References {
@@ -166,7 +166,7 @@ func (a *proxyAPI) response(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return encode(w, http.StatusOK, responses.Stored(ref, responses.Answer{
-		Model: m.Model(), Text: m.Content, Thoughts: llmadapter.Thoughts(m.Members(), m.Produced()), ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage,
+		Model: m.Made().Model, Text: m.Content, Thoughts: llmadapter.Thoughts(m.Made().Members, m.Produced()), ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage,
 		Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
 	}))
 }

@@ -240,7 +240,7 @@ func TestResponseBranch(t *testing.T) {
 
 	agent, path, more = begin() // what the caller has heard cannot be taken back
 	heard := "At nine."
-	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{Heard: &heard}); err != nil {
+	if _, err := p.mem.Turns.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
 	p.respond(200, path, `{"input":"To Rome?","fake":{"answer":"At ten."}`+more+`}`)

@@ -27,7 +27,7 @@ const maxToolExchange = 64 << 10
 
 // snapshot answers with the whole memory: its messages and its summary.
 func (a contextAPI) snapshot(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.memory.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	s, err := a.contexts.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ type snapshotJSON struct {
 // snapshotMessage returns a message's JSON in a snapshot: the bytes that it was given in, if it
 // was.
 func snapshotMessage(m *memory.Message) ([]byte, error) {
-	if given := m.Raw(); given != "" {
+	if given := m.Filed().Raw; given != "" {
 		return []byte(given), nil
 	}
 	return marshal(snapshotJSON{
@@ -145,7 +145,7 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	agent, err := a.memory.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
+	agent, err := a.contexts.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 		return m, err
 	}
 	if !m.InMemory() || string(same) != string(raw) {
-		m.Amend(func(r *memory.Rare) { r.Raw = string(raw) })
+		m.Amend(func(r *memory.Details) { r.Raw = string(raw) })
 	}
 	return m, nil
 }

@@ -49,7 +49,7 @@ func TestSnapshotBounds(t *testing.T) {
 	}
 	join := func() string {
 		t.Helper()
-		a, err := mem.Join(t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
+		a, err := mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestSnapshotBounds(t *testing.T) {
 	}
 	add := func(id string, msgs []memory.Message) {
 		t.Helper()
-		if _, err := mem.Append(t.Context(), "p", id, msgs); err != nil {
+		if _, err := mem.Messages.Append(t.Context(), "p", id, msgs); err != nil {
 			t.Fatal(err)
 		}
 	}

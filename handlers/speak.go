@@ -62,7 +62,7 @@ func (a speechAPI) speak(w http.ResponseWriter, r *http.Request) error {
 	if in.Priority != "" {
 		p = agents.Priority(in.Priority)
 	}
-	agent, err := a.memory.Speak(r.Context(), projectOf(r), chi.URLParam(r, "id"), text, p, key)
+	agent, err := a.memory.Turns.Speak(r.Context(), projectOf(r), chi.URLParam(r, "id"), text, p, key)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (a speechAPI) interruption(w http.ResponseWriter, r *http.Request) (done ag
 	if err != nil {
 		return done, err
 	}
-	return a.memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), agents.InterruptRequest{
+	return a.memory.Turns.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), agents.InterruptRequest{
 		TurnID: in.TurnID, Heard: in.Heard, HeardMS: in.HeardMS, AtMS: at,
 	})
 }
@@ -171,7 +171,7 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	project, id := projectOf(r), chi.URLParam(r, "id")
-	agent, err := a.memory.Agent(r.Context(), project, id)
+	agent, err := a.memory.Agents.Agent(r.Context(), project, id)
 	if err != nil {
 		return err
 	}
@@ -182,13 +182,13 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if known, err := a.memory.Stored(r.Context(), project, id, message); err != nil || known {
+	if known, err := a.memory.Messages.Stored(r.Context(), project, id, message); err != nil || known {
 		if err != nil {
 			return err
 		}
 		return encodeSay(w, agent) // a repeat of a call
 	}
-	if phase, busy := a.memory.Busy(r.Context(), project, id); busy {
+	if phase, busy := a.memory.Turns.Busy(r.Context(), project, id); busy {
 		action := in.Thinking
 		if phase == memory.Speaking {
 			action = in.Speaking
@@ -200,11 +200,11 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 		case "ignore":
 			return encodeSay(w, agent)
 		case "append":
-			if err := a.memory.WaitIdle(r.Context(), project, id); err != nil {
+			if err := a.memory.Turns.WaitIdle(r.Context(), project, id); err != nil {
 				return fault.Wrap(fault.Unavailable, err, "the answer in flight took too long")
 			}
 		default:
-			a.memory.Cut(r.Context(), project, id, agents.ErrThink)
+			a.memory.Turns.Cut(r.Context(), project, id, agents.ErrThink)
 		}
 	}
 	if err := a.turns.Think(context.WithoutCancel(r.Context()), project, id, message); err != nil {

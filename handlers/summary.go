@@ -32,7 +32,7 @@ func newSummaryBody(s memctx.Summary) summaryBody {
 
 func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {
 	project, id := projectOf(r), chi.URLParam(r, "id")
-	s, err := a.memory.Summary(r.Context(), project, id)
+	s, err := a.contexts.Summary(r.Context(), project, id)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 	case *in.Summary == "":
 		return fault.At(fault.Invalid, "summary", "must not be empty; use DELETE to delete the summary")
 	}
-	s, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
+	s, err := a.contexts.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
 	if err != nil {
 		return err
 	}
@@ -72,6 +72,6 @@ func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a contextAPI) deleteSummary(w http.ResponseWriter, r *http.Request) error {
-	_, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0)
+	_, err := a.contexts.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0)
 	return noContent(w, err)
 }

@@ -86,10 +86,10 @@ func (a messageAPI) told(w http.ResponseWriter, r *http.Request) error {
 }
 
 func newToldJSON(t *told.Request) (toldJSON, error) {
-	m, record := &t.Answer, t.Answer.Told()
+	m, record := &t.Answer, t.Answer.Made().Told
 	out := toldJSON{
 		Seq: m.Seq, Exact: t.Exact, Messages: []json.RawMessage{}, LeftOut: []leftOutJSON{}, Policy: record.Policy, URL: record.URL,
-		Body: string(t.Body), Attempts: record.Tries, Filler: m.Filler(),
+		Body: string(t.Body), Attempts: record.Tries, Filler: m.Made().Filler,
 		Response: toldResponse{ID: m.UpstreamID, Content: m.Produced(), ToolCalls: m.ToolCalls, FinishReason: m.FinishRsn, Usage: m.Usage, Error: m.Failure},
 	}
 	if out.Attempts == nil {

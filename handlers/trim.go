@@ -53,7 +53,7 @@ func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
 			return fault.At(fault.Invalid, f.name, "must be from %d to %d, not %d", f.low, f.high, *f.v)
 		}
 	}
-	t, err := a.memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memctx.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
+	t, err := a.contexts.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memctx.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (a contextAPI) repair(w http.ResponseWriter, r *http.Request) error {
 	if err := a.readNone(w, r); err != nil {
 		return err
 	}
-	t, err := a.memory.Repair(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	t, err := a.contexts.Repair(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		keep = n
 	}
-	agent, msgs, err := a.memory.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
+	agent, msgs, err := a.contexts.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
 	if err != nil {
 		return err
 	}
@@ -110,6 +110,6 @@ func (a contextAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err := a.readNone(w, r); err != nil {
 		return err
 	}
-	_, err := a.memory.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	_, err := a.contexts.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	return noContent(w, err)
 }

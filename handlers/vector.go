@@ -81,7 +81,7 @@ func (a vectorAPI) document(r *http.Request, field string, in documentRequest) (
 	if in.Content == nil && in.Embedding == nil {
 		return vector.Document{}, fault.At(fault.Missing, field+"content", "is required, unless there is an embedding")
 	}
-	redactor := a.memory.Redactor(&memory.Agent{Project: projectOf(r)})
+	redactor := a.memory.Messages.Redactor(&memory.Agent{Project: projectOf(r)})
 	d := vector.Document{ID: in.ID, Embedding: in.Embedding, Metadata: redactor.JSON(in.Metadata)}
 	if in.Content != nil {
 		d.Content = redactor.Text(*in.Content)

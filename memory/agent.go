@@ -85,6 +85,9 @@ type Agent struct {
 	Properties json.RawMessage
 }
 
+// Ref returns the name of the agent.
+func (a *Agent) Ref() Ref { return Ref{a.Project, a.ID} }
+
 // StartTS returns the start in Unix seconds, the unit of Agora's *_ts fields.
 func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
 
@@ -116,7 +119,7 @@ type Settings struct {
 	Archive *Archive
 	// Redact is what is replaced in the texts, beside the rules of the project.
 	Redact redact.Rules
-	// PausedUntilMS is when the latest pause ends or ended, Unix ms; see agents.Service.Pause.
+	// PausedUntilMS is when the latest pause ends or ended, Unix ms; see agents.Agents.Pause.
 	PausedUntilMS int64
 	// Scope is the scope of messages that have none of their own.
 	Scope Scope
@@ -145,11 +148,11 @@ type Memory struct {
 	SummaryRev int64       `json:"summary_rev,omitempty"`
 	Acts       []MemoryAct `json:"acts,omitempty"`
 	// Instructions are the Seqs of the newest MaxInstructions system and developer messages in the
-	// memory, ascending. With fewer, these are all. The list is immutable once set. From, unless 0,
-	// is a Seq before which the memory holds nothing else, apart from answers of which nothing was
-	// heard. The Service keeps both, so that little of a long memory is read.
-	Instructions []int64 `json:"instructions,omitempty"`
-	From         int64   `json:"from,omitempty"`
+	// memory, ascending. With fewer, these are all. The list is immutable once set.
+	// ConversationFrom, unless 0, is a Seq before which the memory holds nothing else, apart from
+	// answers of which nothing was heard. Both are kept so that little of a long memory is read.
+	Instructions     []int64 `json:"instructions,omitempty"`
+	ConversationFrom int64   `json:"from,omitempty"`
 	// Removed is how many messages of the ledger were cleared, if it is the one that keeps a
 	// project's items.
 	Removed int64 `json:"removed,omitempty"`

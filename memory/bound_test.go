@@ -43,17 +43,17 @@ func TestNote(t *testing.T) {
 		{"a later start", memory.Memory{BaseSeq: 4, Instructions: []int64{1, 4}}, memory.Memory{BaseSeq: 4, Instructions: []int64{4}}, memory.Change{}},
 		{"too many", memory.Memory{}, memory.Memory{Instructions: list(4, 64)}, memory.Change{Append: rules(1, 67)}},
 		{
-			"too many, some of them before From", memory.Memory{Instructions: list(3, 64), From: 50}, memory.Memory{Instructions: list(5, 64), From: 3},
+			"too many, some of them before From", memory.Memory{Instructions: list(3, 64), ConversationFrom: 50}, memory.Memory{Instructions: list(5, 64), ConversationFrom: 3},
 			memory.Change{Append: rules(67, 2)},
 		},
 		{"a full list stays full", memory.Memory{Instructions: list(4, 64)}, memory.Memory{Instructions: list(4, 64)}, memory.Change{Replace: []memory.Message{rule(5, memory.Dropped)}}},
-		{"words before From", memory.Memory{From: 9}, memory.Memory{From: 7}, memory.Change{Append: []memory.Message{said(7, memory.Final)}}},
-		{"words that come back before From", memory.Memory{From: 9}, memory.Memory{From: 8}, memory.Change{Replace: []memory.Message{said(8, memory.Final), said(7, memory.Dropped)}}},
+		{"words before From", memory.Memory{ConversationFrom: 9}, memory.Memory{ConversationFrom: 7}, memory.Change{Append: []memory.Message{said(7, memory.Final)}}},
+		{"words that come back before From", memory.Memory{ConversationFrom: 9}, memory.Memory{ConversationFrom: 8}, memory.Change{Replace: []memory.Message{said(8, memory.Final), said(7, memory.Dropped)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := tt.was
-			noted := got.Note(&tt.c)
+			noted := got.NoteInstructions(&tt.c)
 			if d := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}

@@ -69,7 +69,7 @@ const charsPerWord = 6
 // contradictions returns how often a list said something else than the text.
 func (m *Message) contradictions(text string) int64 {
 	var n int64
-	for _, p := range m.Earlier() {
+	for _, p := range m.Heard().Earlier {
 		if p.Method == EchoDiff && p.Heard != text {
 			n++
 		}

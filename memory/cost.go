@@ -95,10 +95,10 @@ func (m *Message) UnheardCost() int64 {
 
 // costOf returns what some of all generated tokens cost.
 func (m *Message) costOf(some, all int64) int64 {
-	if m.Cost() == nil || all == 0 {
+	if m.Made().Cost == nil || all == 0 {
 		return 0
 	}
-	return int64(math.Round(float64(m.Cost().Out) * float64(some) / float64(all)))
+	return int64(math.Round(float64(m.Made().Cost.Out) * float64(some) / float64(all)))
 }
 
 // tokenCounts are the tokens of an answer as the upstream reported them.

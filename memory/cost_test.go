@@ -54,7 +54,7 @@ func TestUnheardCost(t *testing.T) {
 	if got := m.UnheardCost(); got != 0 {
 		t.Errorf("an answer without a price: %d", got)
 	}
-	m.Amend(func(r *memory.Rare) { r.Cost = &memory.Cost{In: 1000, Out: 100} })
+	m.Amend(func(r *memory.Details) { r.Cost = &memory.Cost{In: 1000, Out: 100} })
 	if got := m.UnheardCost(); got != 60 { // 3 of 5 tokens
 		t.Errorf("half heard: %d", got)
 	}

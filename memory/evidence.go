@@ -99,13 +99,13 @@ func compareAudio(a, b *Stretch) int {
 // anything changed.
 func (m *Message) keepAudio(s *Stretch) bool {
 	var p Playback
-	if old := m.Playback(); old != nil {
+	if old := m.Heard().Playback; old != nil {
 		if p = *old; p.Audio != nil && compareAudio(p.Audio, s) >= 0 {
 			return false
 		}
 	}
 	p.Audio = s
-	m.Amend(func(r *Rare) { r.Playback = &p })
+	m.Amend(func(r *Details) { r.Playback = &p })
 	return true
 }
 
@@ -163,9 +163,9 @@ func (m *Message) keepPast(e Evidence, text string, now int64) {
 		return
 	}
 	past := Past{Method: m.Method, Heard: m.Content, State: m.State, AtMS: m.EvidenceMS, Confidence: m.Confidence, UntilMS: now}
-	list := m.Earlier()
+	list := m.Heard().Earlier
 	list = append(slices.Clone(list[max(0, len(list)-maxPast+1):]), past)
-	m.Amend(func(r *Rare) { r.Earlier = &list })
+	m.Amend(func(r *Details) { r.Earlier = list })
 }
 
 // stateOf returns the state of a message with this evidence. A superseded message stays superseded.
@@ -187,9 +187,9 @@ func (e Evidence) stateOf(m *Message) State {
 func (m *Message) NoteCut(e Evidence, now int64) bool {
 	changed := false
 	switch {
-	case e.AtMS != 0 && (m.InterruptMS == 0 || cmp.Or(cmp.Compare(e.Method.Rank(), m.InterruptMSFrom().Rank()), cmp.Compare(e.AtMS, m.InterruptMS)) > 0):
+	case e.AtMS != 0 && (m.InterruptMS == 0 || cmp.Or(cmp.Compare(e.Method.Rank(), m.Heard().InterruptMSFrom.Rank()), cmp.Compare(e.AtMS, m.InterruptMS)) > 0):
 		m.InterruptMS, changed = e.AtMS, true
-		m.Amend(func(r *Rare) { r.InterruptMSFrom = e.Method })
+		m.Amend(func(r *Details) { r.InterruptMSFrom = e.Method })
 	case m.InterruptMS == 0:
 		m.InterruptMS, changed = now, true
 	}
@@ -197,9 +197,9 @@ func (m *Message) NoteCut(e Evidence, now int64) bool {
 	if by == "" {
 		by, from = ByStartOfSpeech, AssumedFull
 	}
-	if m.InterruptBy == "" || m.InterruptByFrom() != "" && cmp.Or(cmp.Compare(from.Rank(), m.InterruptByFrom().Rank()), cmp.Compare(by, m.InterruptBy)) > 0 {
+	if m.InterruptBy == "" || m.Heard().InterruptByFrom != "" && cmp.Or(cmp.Compare(from.Rank(), m.Heard().InterruptByFrom.Rank()), cmp.Compare(by, m.InterruptBy)) > 0 {
 		m.InterruptBy, changed = by, true
-		m.Amend(func(r *Rare) { r.InterruptByFrom = from })
+		m.Amend(func(r *Details) { r.InterruptByFrom = from })
 	}
 	return changed
 }

@@ -225,7 +225,7 @@ type MessageQuery struct {
 	Turn *int64
 }
 
-// Ledger keeps agents and their messages for an agents.Service. Package engine implements it over
+// Ledger keeps agents and their messages for package agents. Package engine implements it over
 // a Store. Package storetest is its contract as tests. Its methods are safe for concurrent use.
 //
 // What a method acknowledges is on disk, except over stores that are documented not to keep

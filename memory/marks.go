@@ -125,16 +125,16 @@ type MemoryAct struct {
 // and notes its instructions. The head is that before the change.
 func (c *Change) MarkMemory(head *Head) {
 	if c.Agent == nil {
-		if list, from, differ := head.Agent.Settings.Memory.after(c); differ {
+		if list, from, differ := head.Agent.Settings.Memory.instructionsAfter(c); differ {
 			a := *head.Agent
-			a.Settings.Memory.Instructions, a.Settings.Memory.From = list, from
+			a.Settings.Memory.Instructions, a.Settings.Memory.ConversationFrom = list, from
 			c.Agent = &a // nothing that a live tail shows: the agent keeps its Rev
 		}
 		return
 	}
 	was, is := &head.Agent.Settings.Memory, &c.Agent.Settings.Memory
 	is.SummaryRev, is.Acts, is.Instructions = was.SummaryRev, was.Acts, was.Instructions
-	is.Note(c)
+	is.NoteInstructions(c)
 	if is.Summary != was.Summary || is.SummaryMS != was.SummaryMS || is.SummaryUpTo != was.SummaryUpTo {
 		is.SummaryRev = head.Rev + 1
 	}

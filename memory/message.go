@@ -124,12 +124,16 @@ const (
 	Removed State = "removed"
 )
 
-// Message is one entry of an agent's ledger. Messages are immutable values: the store replaces a
-// message with another one of the same Seq when better evidence arrives. Copies share maps, slices
-// and Rare; do not change these.
+// Message is one thing that was said in a call, or done for it: words of the caller, an answer of
+// the agent, the result of a tool. An answer has three texts, which differ when the caller
+// interrupts: Generated is what the model produced, Sent what left this server, and Content what
+// the caller heard, as well as that is known; Method and Confidence state how well. Messages stand
+// in the agent's ledger in order of Seq and belong to a turn.
 //
-// A message is copied at every step of every turn, so its size matters. A test limits it to 448
-// bytes; fields that few messages need belong in Rare.
+// Messages are immutable values: the store replaces a message with another one of the same Seq when
+// better evidence arrives. Copies share maps, slices and Details; do not change these. A message is
+// copied at every step of every turn, so its size matters. A test limits it to 448 bytes; fields
+// that few messages need belong in Details.
 type Message struct {
 	Seq int64 `json:"seq"` // position in the agent's ledger, from 1; may skip
 	Rev int64 `json:"rev"` // the agent's revision at this message's last change
@@ -195,79 +199,9 @@ type Message struct {
 	// write, so that it is counted once. 0 is not counted yet.
 	Chars int64 `json:"chars,omitempty"`
 	Marks Marks `json:"marks,omitzero"`
-	// Rare has the fields that few messages need; nil on all others. Read it with the methods of
-	// the same names and change it with Amend.
-	*Rare
-}
-
-// Rare has the fields that few messages need. It is shared by copies of a message: do not change
-// it.
-type Rare struct {
-	// InterruptMSFrom and InterruptByFrom are the methods of the evidence for InterruptMS and
-	// InterruptBy; empty if the server saw the cut itself. Evidence that is too weak for Content
-	// may still be the best for the time and the reason.
-	InterruptMSFrom Method `json:"interrupt_ms_from,omitempty"`
-	InterruptByFrom Method `json:"interrupt_by_from,omitempty"`
-	// PlatformID is the voice platform's ID of the message, if an event of it named one.
-	PlatformID string `json:"platform_id,omitempty"`
-	// Playback is what reports stated about the playing of the answer; nil without any.
-	Playback *Playback `json:"playback,omitempty"`
-	// Earlier is the evidence that other evidence has replaced, oldest first, the newest few; nil
-	// if there was none. An assumption is not evidence.
-	Earlier *[]Past `json:"earlier,omitempty"`
-	// UnheardTokens is how many tokens of the answer were counted as unheard, the maximum by any
-	// evidence so far.
-	UnheardTokens int64 `json:"unheard_tokens,omitempty"`
-	// Upstream is the name of the LLM that answered, of several that could.
-	Upstream string `json:"upstream,omitempty"`
-	// Model is the model that answered, as the upstream names it, or as it was asked for.
-	Model string `json:"model,omitempty"`
-	// Cost is what the answer cost; nil if its model had no price then. It is shared: do not change
-	// it.
-	Cost *Cost `json:"cost,omitempty"`
-	// Filler is what the agent said itself while the LLM was thinking. It was sent, and is not part
-	// of Content, Generated or Sent.
-	Filler string `json:"filler,omitempty"`
-	// Recalled are the IDs of what long-term memory added to the prompt; nil for nothing. The list
-	// is shared: do not change it.
-	Recalled *[]string `json:"recalled,omitempty"`
-	// Told is what the model was given for the answer; nil if that was not recorded. It is shared:
-	// do not change it.
-	Told *Told `json:"told,omitempty"`
-	// WithThoughts is all that the model produced, if that includes what it thought: Generated,
-	// Sent and Content leave thoughts out, since they are not spoken.
-	WithThoughts string `json:"with_thoughts,omitempty"`
-	// Members are the members of the message as it came that have no field here: a JSON object, or
-	// "". Those of an answer, such as reasoning_content, go back to the upstream that wrote it,
-	// which Origin names. It is a string, so that no store changes its form.
-	Members string `json:"members,omitempty"`
-	// Origin identifies the upstream that wrote the answer; "" for messages of others.
-	Origin string `json:"origin,omitempty"`
-	Scope  Scope  `json:"scope,omitzero"`
-	// Importance is 0 to 1 as set by the client; nil if not set.
-	Importance *float64 `json:"importance,omitempty"`
-	Category   string   `json:"category,omitempty"`
-	// Raw is the message object as received, if our own fields would not reproduce it byte for
-	// byte. It is a string, so that no store changes its form.
-	Raw string `json:"raw,omitempty"`
-	// CopyOf is the Seq of the message that this one is a copy of or a stand-in for, where a trim
-	// or a repair rebuilt the memory; 0 for all others. The turn table skips copies.
-	CopyOf int64 `json:"copy_of,omitempty"`
-	// Item is what the message has as an item under /v1/memories; nil on all others.
-	Item *Item `json:"item,omitempty"`
-}
-
-// Item has the fields of a message that exist only as an item under /v1/memories. It is nil on a
-// message that came in another way and was not changed there.
-type Item struct {
-	// 32 hex digits; "" is the one derived from its place. Several items may share one.
-	ID string `json:"id,omitempty"`
-	// As it was given, whether there is such an agent or not.
-	AgentID string          `json:"agent_id,omitempty"`
-	Extra   json.RawMessage `json:"extra,omitempty"` // object; never matched
-	// Of the last change of status, Unix ms; 0 = never.
-	UpdatedMS int64 `json:"updated_ms,omitempty"`
-	IsError   bool  `json:"is_error,omitempty"` // of a tool's result
+	// Details has what few messages have; nil on all others. Read it with Heard, Made and Filed,
+	// and change it with Amend.
+	*Details
 }
 
 // Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not
@@ -386,7 +320,7 @@ func (m *Message) InMemory() bool {
 // CallsTool reports whether the message calls a tool, in the older form too, which is a member of
 // its own.
 func (m *Message) CallsTool() bool {
-	return len(m.ToolCalls) > 0 || m.Rare != nil && strings.Contains(m.Rare.Members, `"function_call":{`)
+	return len(m.ToolCalls) > 0 || m.Details != nil && strings.Contains(m.Details.Members, `"function_call":{`)
 }
 
 // Counts reports whether the message is final and accepted.

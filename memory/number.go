@@ -32,8 +32,8 @@ func (h *Head) Place(m Message, rev, now int64, answering bool) (Message, error)
 
 // ScopeOr sets the scope of a message that has none to its agent's.
 func (m *Message) ScopeOr(agents Scope) {
-	if agents != (Scope{}) && m.Scope() == (Scope{}) {
-		m.Amend(func(r *Rare) { r.Scope = agents })
+	if agents != (Scope{}) && m.Filed().Scope == (Scope{}) {
+		m.Amend(func(r *Details) { r.Scope = agents })
 	}
 }
 

@@ -45,8 +45,8 @@ func (m Message) Redacted(r *redact.Redactor) Message {
 		}
 		return r.Text(s)
 	}
-	if m.Rare != nil {
-		m.Rare = m.Rare.redacted(r, part, whole)
+	if m.Details != nil {
+		m.Details = m.Details.redacted(r, part, whole)
 	}
 	m.Content, m.Sent = part(m.Content), part(m.Sent)
 	if m.Generated != "" {
@@ -86,10 +86,10 @@ func (f *Failure) Redacted(r *redact.Redactor) *Failure {
 	return &out
 }
 
-// redacted returns the rare fields of a message with the generated text whole. part replaces in a
+// redacted returns the details of a message with the generated text whole. part replaces in a
 // part of it.
-func (rare *Rare) redacted(r *redact.Redactor, part func(string) string, whole string) *Rare {
-	out := *rare
+func (d *Details) redacted(r *redact.Redactor, part func(string) string, whole string) *Details {
+	out := *d
 	out.Filler, out.WithThoughts, out.Category = r.Text(out.Filler), r.Text(out.WithThoughts), r.Text(out.Category)
 	if out.Members != "" {
 		out.Members = string(r.Message([]byte(out.Members)))
@@ -103,11 +103,11 @@ func (rare *Rare) redacted(r *redact.Redactor, part func(string) string, whole s
 		out.Item = &item
 	}
 	if out.Earlier != nil {
-		list := slices.Clone(*out.Earlier)
+		list := slices.Clone(out.Earlier)
 		for i := range list {
 			list[i].Heard = part(list[i].Heard)
 		}
-		out.Earlier = &list
+		out.Earlier = list
 	}
 	if out.Playback != nil {
 		p := *out.Playback

@@ -13,7 +13,7 @@ import (
 func (m *Message) ForWindow() window.Message {
 	v := window.Message{
 		Role: m.WireRole(), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
-		Chars: int(m.Size()), Importance: m.Importance(), Interrupted: m.Interrupted, Category: m.Category(),
+		Chars: int(m.Size()), Importance: m.Filed().Importance, Interrupted: m.Interrupted, Category: m.Filed().Category,
 	}
 	if m.Content == "" && len(m.Parts) == 0 && len(m.ToolCalls) > 0 {
 		v.Parts = json.RawMessage("null")
@@ -21,7 +21,7 @@ func (m *Message) ForWindow() window.Message {
 	if !m.InMemory() {
 		v.Status = window.Discard
 	}
-	if s := m.Scope(); s != (Scope{}) {
+	if s := m.Filed().Scope; s != (Scope{}) {
 		v.Scope = &s
 	}
 	if len(v.Parts) > 0 || len(v.ToolCalls) > 0 || v.Role == Tool {

@@ -14,7 +14,7 @@ var ErrStale = errors.New("the agent has changed since the write was decided")
 // knows.
 var ErrUnchanged = errors.New("the agent has the version that the caller knows")
 
-// Ref names an agent.
+// Ref names an agent. Two projects may have an agent of the same ID, if clients choose the IDs.
 type Ref struct{ Project, ID string }
 
 // Version is what an agent is at a moment. The zero value is no version.

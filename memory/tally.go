@@ -44,7 +44,7 @@ type Count[K cmp.Ordered] struct {
 // Add counts a message, or with by = -1 takes it out again. Copies and messages that were merged
 // into others do not count.
 func (t *Tally) Add(m *Message, by int64) {
-	if m.CopyOf() != 0 || m.State == Merged || m.State == Removed {
+	if m.Filed().CopyOf != 0 || m.State == Merged || m.State == Removed {
 		return
 	}
 	if m.Opens {
@@ -52,7 +52,7 @@ func (t *Tally) Add(m *Message, by int64) {
 	}
 	if m.Failure != nil {
 		t.Failures += by
-		count(&t.FailedAt, m.Upstream(), by)
+		count(&t.FailedAt, m.Made().Upstream, by)
 	}
 	if m.Role != Assistant {
 		return
@@ -83,7 +83,7 @@ func (t *Tally) Add(m *Message, by int64) {
 	t.Prompt += by * tokens.prompt
 	t.Completion += by * tokens.completion
 	t.Cached += by * min(tokens.cached, tokens.prompt)
-	if c := m.Cost(); c != nil {
+	if c := m.Made().Cost; c != nil {
 		t.Cost += by * (c.In + c.Out)
 		t.Saved += by * c.Saved
 		t.UnheardCost += by * m.costOf(unheard, generated)

@@ -43,9 +43,9 @@ func (c *Change) CountUnheard() (tokens int64) {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
 			m := &list[i]
-			if n := m.unheardTokens(); n > m.UnheardTokens() {
-				tokens += n - m.UnheardTokens()
-				m.Amend(func(r *Rare) { r.UnheardTokens = n })
+			if n := m.unheardTokens(); n > m.Heard().UnheardTokens {
+				tokens += n - m.Heard().UnheardTokens
+				m.Amend(func(r *Details) { r.UnheardTokens = n })
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
 	a.answers = turn.New(turn.Config{
-		Turns:  a.contexts,
+		Turns:  a.service.Turns,
+		Window: a.contexts.ForTurn,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
 			URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Headers: l.Headers, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates, OnQuestion: l.OnQuestion,
@@ -27,7 +28,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Remember: a.remember,
-		Redactor:  a.service.Redactor,
+		Redactor:  a.service.Messages.Redactor,
 		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget}, Prices: l.Prices,
 	})
 }

@@ -328,7 +328,7 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 		if m != nil {
 			inherit = m.Apply(&settings, inherit)
 		}
-		agent, err := a.service.Join(ctx, agents.JoinRequest{
+		agent, err := a.service.Agents.Join(ctx, agents.JoinRequest{
 			Project: project, ID: id, Name: name, Settings: settings, Properties: []byte("{}"), Inherit: inherit,
 		})
 		if taken, ok := errors.AsType[*memory.NameTakenError](err); ok && taken.AgentID == id {
@@ -389,7 +389,7 @@ func (a *App) Run(ctx context.Context) error {
 		run("kept turns", func() error { return a.away.Run(behind) })
 	}
 	run("quotas", func() error { return a.quota.Run(behind) })
-	run("timers", func() error { return a.service.Run(behind) })
+	run("timers", func() error { return a.service.Agents.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
 	<-failed.Done()
 	a.shutdown(ctx)

@@ -38,7 +38,7 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 	a.away = away.New(away.Config{
 		Ledger: a.store, Known: known.Known, File: file,
 		Store: func(ctx context.Context, project, id string, decide memory.Decision) error {
-			return a.service.StoreKept(ctx, project, id, decide)
+			return a.service.Messages.StoreDeferred(ctx, project, id, decide)
 		},
 		Join: func(ctx context.Context, project, id string, labels map[string]string) error {
 			join := a.autoJoin()

@@ -15,7 +15,9 @@ import (
 // bases take half as much memory as those of vector collections.
 func (a *App) newKnowledge() {
 	records := quota.Records{Store: a.store, Keeper: a.quota}
-	redactor := func(project string) *redact.Redactor { return a.service.Redactor(&memory.Agent{Project: project}) }
+	redactor := func(project string) *redact.Redactor {
+		return a.service.Messages.Redactor(&memory.Agent{Project: project})
+	}
 	a.patterns = pattern.New(pattern.Config{Store: records, Now: a.now, Redact: redactor})
 	a.knowledge = knowledge.New(a.jobs, knowledge.Config{
 		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Sealed: a.cfg.SecretKey != "", Now: a.now, NewID: a.ids.next,

@@ -30,11 +30,11 @@ func newModels(c config.Config, records record.Store, now func() time.Time) (*mo
 // retention.
 func (a *App) newSaves() (err error) {
 	a.saves, err = checkpoint.New(a.jobs, checkpoint.Config{
-		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now,
+		Records: quota.Records{Store: a.store, Keeper: a.quota}, Ledger: a.store, Memory: a.contexts, Now: a.now,
 		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
 	})
 	a.retention = &retention.Keeper{
-		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.forget, Now: a.now,
+		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agents.Agent, Erase: a.service.Agents.Erase, Forget: a.forget, Now: a.now,
 	}
 	a.retention.Handle(a.jobs)
 	return err

@@ -27,7 +27,7 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 	}, []string{"outcome"})
 	reg.MustRegister(outcomes)
 	a.extractor = remember.Extractions(a.jobs, remember.Extraction{
-		Agent: a.service.Agent,
+		Agent: a.service.Agents.Agent,
 		Prompt: func(ctx context.Context, g *memory.Agent) (remember.Prompt, bool, error) {
 			p, ok, err := a.facts.Prompt(ctx, g.Project, g.Settings.Scope.UserID, g.ID)
 			return remember.Prompt(p), ok, err
@@ -44,7 +44,7 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 	})
 	a.remember = remember.New(remember.Config{
-		Calls: a.recall, Facts: rememberedFacts{a}, Patterns: a.patterns.Best, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.KeepKnown, Extractor: a.extractor,
+		Calls: a.recall, Facts: rememberedFacts{a}, Patterns: a.patterns.Best, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.Agents.KeepKnown, Extractor: a.extractor,
 		Key: key, Now: a.now, OnError: a.problem,
 	})
 	return nil

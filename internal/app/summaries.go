@@ -73,7 +73,7 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 			RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
 			Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 		},
-		a.service.Agent,
+		a.service.Agents.Agent,
 		func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
 		a.calls.Summarize,
 	)

@@ -71,7 +71,7 @@ func filled(t *testing.T, url string, n int) {
 		a.Settings.LLM.APIKey = "hidden-key"
 		var msgs []memory.Message
 		for j := range 20 {
-			msgs = append(msgs, memory.Message{Seq: int64(j + 1), Rev: 1, Role: memory.User, Content: fmt.Sprintf("message %d of %d é", j, i), TurnID: int64(j), Timestamp: int64(j + 1), Rare: &memory.Rare{Scope: memory.Scope{UserID: "u"}}})
+			msgs = append(msgs, memory.Message{Seq: int64(j + 1), Rev: 1, Role: memory.User, Content: fmt.Sprintf("message %d of %d é", j, i), TurnID: int64(j), Timestamp: int64(j + 1), Details: &memory.Details{Filed: memory.Filed{Scope: memory.Scope{UserID: "u"}}}})
 		}
 		_, _, err := s.Create(t.Context(), a, 0, memory.Change{Append: msgs, Events: []memory.Event{{ID: fmt.Sprint("ev", i), Type: 102, CreatedMS: 5, Body: []byte("{}")}}})
 		check(err)

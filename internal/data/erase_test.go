@@ -43,7 +43,7 @@ func TestErase(t *testing.T) {
 			}
 			for _, project := range []string{"p", "q"} {
 				_, _, err := s.Create(t.Context(), memory.Agent{ID: "a", Project: project, Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{Append: []memory.Message{
-					{Seq: 1, Rev: 1, Role: memory.User, Content: "very private", Timestamp: 1, Rare: &memory.Rare{Scope: memory.Scope{UserID: "private-user"}}}, {Seq: 2, Rev: 1, Role: memory.Assistant, Content: "private too", Timestamp: 1},
+					{Seq: 1, Rev: 1, Role: memory.User, Content: "very private", Timestamp: 1, Details: &memory.Details{Filed: memory.Filed{Scope: memory.Scope{UserID: "private-user"}}}}, {Seq: 2, Rev: 1, Role: memory.Assistant, Content: "private too", Timestamp: 1},
 				}})
 				if err != nil {
 					t.Fatal(err)

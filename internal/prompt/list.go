@@ -94,7 +94,7 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 		m.Content, m.Raw = content, raw
 	}
 	if s != nil {
-		m.Seq, m.Members, m.Origin = s.Seq, s.Members(), s.Origin()
+		m.Seq, m.Members, m.Origin = s.Seq, s.Made().Members, s.Made().Origin
 		if m.ToolCalls != nil && s.ToolCalls != nil {
 			m.Signed = s.ToolCalls
 		}
@@ -153,7 +153,7 @@ func (p *Plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 func fromMemory(m *memory.Message, custom bool) llmadapter.Message {
 	out := llmadapter.Message{
 		Seq: m.Seq, Role: string(m.WireRole()), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
-		Members: m.Members(), Origin: m.Origin(),
+		Members: m.Made().Members, Origin: m.Made().Origin,
 	}
 	if len(m.Parts) > 0 {
 		out.Content = m.Parts

@@ -116,7 +116,7 @@ func NewAccount(rules Rules, body []byte, over bool) (*Plan, error) {
 	return p, nil
 }
 
-// One plans the list's messages as new ones; see agents.Service.Note.
+// One plans the list's messages as new ones; see agents.Turns.Note.
 func (p *Plan) One(head memory.Head, _ []memory.Message) (agents.Plan, error) {
 	var which []int
 	for i := range p.req.Messages {

@@ -20,7 +20,7 @@ const maxFillerWork = 4 << 20
 func (p *Plan) removeFillers(recent []memory.Message) {
 	last, work := len(p.req.Messages), 0
 	for _, m := range slices.Backward(recent) {
-		if m.Filler() == "" || m.State == memory.Superseded {
+		if m.Made().Filler == "" || m.State == memory.Superseded {
 			continue
 		}
 		for i := last - 1; i >= 0; i-- {
@@ -55,7 +55,7 @@ func (p *Plan) setText(i int, rest string) {
 // afterFiller returns what text says after m's filler. ok is false unless text begins with the
 // filler and the rest is m's own words. work counts the bytes compared so far.
 func afterFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
-	if rest, ok = echo.WithoutOpening(text, m.Filler()); !ok {
+	if rest, ok = echo.WithoutOpening(text, m.Made().Filler); !ok {
 		return "", false
 	}
 	own := m.Original()
@@ -65,7 +65,7 @@ func afterFiller(text string, m *memory.Message, work *int) (rest string, ok boo
 	if rest == "" {
 		// The model may have begun with the same words, and only those were heard.
 		_, both := echo.WithoutOpening(text, own)
-		return "", own == "" || !both || strings.HasPrefix(own, m.Filler())
+		return "", own == "" || !both || strings.HasPrefix(own, m.Made().Filler)
 	}
 	if own == "" {
 		return "", false

@@ -60,7 +60,7 @@ func toMemory(in *llmadapter.Incoming, i int, afterUser bool) (memory.Message, e
 		m.Role = memory.Tool
 	}
 	if more := in.MoreMembers(); more != "" {
-		m.Amend(func(r *memory.Rare) { r.Members = more })
+		m.Amend(func(r *memory.Details) { r.Members = more })
 	}
 	var err error
 	if m.Content, err = text.Clean(field(i), in.Text(), memory.MaxContent); err != nil {

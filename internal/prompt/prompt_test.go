@@ -24,20 +24,18 @@ import (
 type call struct {
 	*testing.T
 	mem   *agents.Service
-	turns *memctx.Service
 	agent memory.Agent
 }
 
 func newCall(t *testing.T, edit func(*memory.LLMSettings)) *call {
 	t.Helper()
 	c := &call{T: t, mem: agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})}
-	c.turns = memctx.New(c.mem)
 	settings := memory.Settings{IdleTimeoutS: -1}
 	if edit != nil {
 		edit(&settings.LLM)
 	}
 	var err error
-	if c.agent, err = c.mem.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: settings}); err != nil {
+	if c.agent, err = c.mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: settings}); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -71,7 +69,9 @@ func (c *call) ask(mode string, body string) (*prompt.Plan, *agents.Turn, []stri
 	if err != nil {
 		c.Fatal(err)
 	}
-	t, err := c.turns.Begin(c.Context(), "p", "a1", p.Begin())
+	ask := p.Begin()
+	ask.Window = memctx.New(c.mem).ForTurn
+	t, err := c.mem.Turns.Begin(c.Context(), "p", "a1", ask)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (c *call) answer(t *agents.Turn, said, sent string, calls string) memory.Me
 	if said != sent {
 		a.Err = agents.ErrInterrupted
 	}
-	m, err := c.turns.Settle(c.Context(), t, a)
+	m, err := c.mem.Turns.Settle(c.Context(), t, a)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestPrompt(t *testing.T) {
 			_, turn, _ := c.ask("", list(first))
 			stored := c.answer(turn, tt.said, tt.sent, tt.calls)
 			if tt.heard != "" {
-				if err := c.mem.Change(t.Context(), "p", "a1", func(view memory.AgentView) (memory.Change, error) {
+				if err := c.mem.Messages.Change(t.Context(), "p", "a1", func(view memory.AgentView) (memory.Change, error) {
 					m, err := view.Seq(stored.Seq)
 					if err != nil {
 						return memory.Change{}, err

@@ -26,7 +26,7 @@ func TestPending(t *testing.T) {
 			_, err := w.Restore(w.t.Context(), "p", id, memctx.Snapshot{Summary: "mine"})
 			return err
 		}, "mine"},
-		"erased": {func(w *world, old, _ string) error { return w.Erase(w.t.Context(), "p", old) }, ""},
+		"erased": {func(w *world, old, _ string) error { return w.mem.Agents.Erase(w.t.Context(), "p", old) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,7 @@ func TestPending(t *testing.T) {
 					return summary.Answer{Text: "of the earlier agent", Finish: "stop"}, nil
 				})
 				join := func() string {
-					a, err := w.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Properties: []byte("{}"), Inherit: memory.InheritSummary})
+					a, err := w.mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Properties: []byte("{}"), Inherit: memory.InheritSummary})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -44,7 +44,7 @@ func TestPending(t *testing.T) {
 				}
 				old := join()
 				w.say("p", old, 0, 3)
-				if err := w.Leave(t.Context(), "p", old, ""); err != nil {
+				if err := w.mem.Agents.Leave(t.Context(), "p", old, ""); err != nil {
 					t.Fatal(err)
 				}
 				id := join()

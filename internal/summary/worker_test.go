@@ -196,7 +196,7 @@ func TestWorkerHeard(t *testing.T) {
 		w := begin(t, nil, 0, answers)
 		id := w.join("p", window)
 		canary := func(m memory.Message) memory.Message {
-			m.Generated, m.Sent, m.Rare = "heard CANARY", "heard CANARY", &memory.Rare{Filler: "CANARY"}
+			m.Generated, m.Sent, m.Details = "heard CANARY", "heard CANARY", &memory.Details{Made: memory.Made{Filler: "CANARY"}}
 			return m
 		}
 		cut, ghost, unplayed, replaced, draft, discarded, dropped := canary(line(1)), line(1), line(1), line(1), line(0), line(1), line(1)
@@ -244,7 +244,7 @@ func TestWorkerEvidence(t *testing.T) {
 		w.say("p", id, 2, 9)
 		synctest.Wait() // the model thinks
 		heard := "heard"
-		got, err := evidence.Service{Memory: w.Service.Service}.Record(t.Context(), "p", id, []evidence.Report{{ItemID: "a1", Heard: &heard, Cut: true}})
+		got, err := evidence.Service{Memory: w.mem}.Record(t.Context(), "p", id, []evidence.Report{{ItemID: "a1", Heard: &heard, Cut: true}})
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
@@ -321,8 +321,8 @@ func TestWorkerEnd(t *testing.T) {
 			return summary.Answer{}, context.Cause(ctx)
 		})
 		for _, end := range []func(id string) error{
-			func(id string) error { return w.Leave(t.Context(), "p", id, "") },
-			func(id string) error { return w.Erase(t.Context(), "p", id) },
+			func(id string) error { return w.mem.Agents.Leave(t.Context(), "p", id, "") },
+			func(id string) error { return w.mem.Agents.Erase(t.Context(), "p", id) },
 		} {
 			id := w.join("p", window)
 			w.say("p", id, 0, 9)
@@ -410,7 +410,7 @@ func TestWorkerInFlight(t *testing.T) {
 		w := begin(t, nil, 0, answers)
 		id := w.join("p", strings.Replace(window, `"keep_recent":2`, `"keep_recent":0`, 1))
 		w.say("p", id, 0, 2)
-		turn, err := w.Begin(t.Context(), "p", id, agents.TurnRequest{
+		turn, err := w.mem.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 			Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
 				return agents.Plan{Append: []memory.Message{line(2)}}, nil
 			}, Cut: func(error) {},
@@ -424,7 +424,7 @@ func TestWorkerInFlight(t *testing.T) {
 		if diff := cmp.Diff([]string{"fact2", "fact4"}, rest[:min(2, len(rest))]); diff != "" {
 			t.Fatalf("in memory while the answer is made: %s", diff)
 		}
-		if _, err := w.Settle(t.Context(), turn, agents.Answer{Generated: line(3).Content, Sent: line(3).Content, Complete: true}); err != nil {
+		if _, err := w.mem.Turns.Settle(t.Context(), turn, agents.Answer{Generated: line(3).Content, Sent: line(3).Content, Complete: true}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -457,7 +457,7 @@ func TestWorkerInherits(t *testing.T) {
 		w := begin(t, nil, 0, ask)
 		next := func(name string) string {
 			t.Helper()
-			a, err := w.Join(t.Context(), agents.JoinRequest{Project: "p", Name: name, Properties: []byte("{}"), Inherit: memory.InheritSummary})
+			a, err := w.mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: name, Properties: []byte("{}"), Inherit: memory.InheritSummary})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -465,7 +465,7 @@ func TestWorkerInherits(t *testing.T) {
 		}
 		leave := func(id string) {
 			t.Helper()
-			if err := w.Leave(t.Context(), "p", id, ""); err != nil {
+			if err := w.mem.Agents.Leave(t.Context(), "p", id, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -509,7 +509,7 @@ func TestWorkerInherits(t *testing.T) {
 		works.Store(false)
 		fourth := next("n")
 		synctest.Wait()
-		if err := w.Erase(t.Context(), "p", third); err != nil {
+		if err := w.mem.Agents.Erase(t.Context(), "p", third); err != nil {
 			t.Fatal(err)
 		}
 		works.Store(true)
@@ -519,7 +519,7 @@ func TestWorkerInherits(t *testing.T) {
 		if text, _ := w.holds("p", fourth); text != "summary 2" || len(w.questions()) != before {
 			t.Errorf("after the agent before was erased: %q, %d calls more", text, len(w.questions())-before)
 		}
-		h, err := w.Head(t.Context(), "p", fourth)
+		h, err := w.mem.Messages.Head(t.Context(), "p", fourth)
 		if in := h.Agent.Settings.Memory.Inherited; err != nil || in == nil || len(in.Ancestors) != 0 {
 			t.Errorf("what is still to be made: %+v, %v", in, err)
 		}

@@ -26,6 +26,7 @@ import (
 // world is a memory with a summariser, on a store in memory; it lives in a bubble of synctest.
 type world struct {
 	*memctx.Service
+	mem    *agents.Service
 	t      *testing.T
 	store  memory.Ledger
 	worker *summary.Worker
@@ -67,13 +68,14 @@ func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 			return ask(ctx, n, q)
 		},
 	})
-	w.Service = memctx.New(agents.NewService(agents.Config{
+	w.mem = agents.NewService(agents.Config{
 		Ledger: store, Now: time.Now, NewID: func() string { return fmt.Sprintf("agent-%04d", made.Add(1)) }, Summaries: w.worker,
-	}))
+	})
+	w.Service = memctx.New(w.mem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	go func() { done <- w.jobs.Run(ctx) }()
-	go func() { done <- w.Run(ctx) }()
+	go func() { done <- w.mem.Agents.Run(ctx) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-done, <-done); err != nil {
@@ -93,7 +95,7 @@ func (w *world) join(project, policy string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a, err := w.Join(w.t.Context(), agents.JoinRequest{
+	a, err := w.mem.Agents.Join(w.t.Context(), agents.JoinRequest{
 		Project: project, Properties: []byte("{}"), Settings: memory.Settings{Memory: memory.Memory{Policy: &own}},
 	})
 	if err != nil {
@@ -122,7 +124,7 @@ func line(i int) memory.Message {
 
 func (w *world) append(project, id string, msgs ...memory.Message) {
 	w.t.Helper()
-	if _, err := w.Append(w.t.Context(), project, id, msgs); err != nil {
+	if _, err := w.mem.Messages.Append(w.t.Context(), project, id, msgs); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -130,7 +132,7 @@ func (w *world) append(project, id string, msgs ...memory.Message) {
 // holds gives the summary and the first word of each message in memory.
 func (w *world) holds(project, id string) (string, []string) {
 	w.t.Helper()
-	h, msgs, err := w.Remembered(w.t.Context(), project, id)
+	h, msgs, err := w.mem.Messages.Remembered(w.t.Context(), project, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

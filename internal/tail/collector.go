@@ -135,7 +135,7 @@ func (c *collector) message(m *memory.Message) error {
 	if m.Said() {
 		add(m.BornRev(), 3, kindSpeak, speakEvent{messageRef: ref, Kind: speakKind(m.Source), Text: m.Original()})
 	}
-	if text := m.Filler(); text != "" {
+	if text := m.Made().Filler; text != "" {
 		add(m.BornRev(), 4, kindSpeak, speakEvent{messageRef: ref, Kind: "filler", Text: text})
 	}
 	if m.Role == memory.Assistant {

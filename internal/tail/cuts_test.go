@@ -58,7 +58,7 @@ func TestTailThroughCuts(t *testing.T) {
 				writers.Go(func() { writeAtRandom(s, id, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 			}
 			writers.Wait()
-			if err := s.mem.Leave(t.Context(), "p", id, ""); err != nil {
+			if err := s.mem.Agents.Leave(t.Context(), "p", id, ""); err != nil {
 				t.Error(err)
 			}
 			readers.Wait()
@@ -99,20 +99,20 @@ func writeAtRandom(s *tailServer, id string, rnd *rand.Rand) {
 		var err error
 		switch rnd.IntN(6) {
 		case 0:
-			_, err = s.mem.Speak(ctx, "p", id, fmt.Sprint("one moment ", i), agents.SpeakAppend, "")
+			_, err = s.mem.Turns.Speak(ctx, "p", id, fmt.Sprint("one moment ", i), agents.SpeakAppend, "")
 		case 1, 2:
 			heard := "good"
-			_, err = s.mem.Interrupt(ctx, "p", id, agents.InterruptRequest{Heard: &heard})
+			_, err = s.mem.Turns.Interrupt(ctx, "p", id, agents.InterruptRequest{Heard: &heard})
 		case 3:
-			_, err = s.mem.Update(ctx, "p", id, agents.UpdateRequest{Params: json.RawMessage(`{}`)})
+			_, err = s.mem.Agents.Update(ctx, "p", id, agents.UpdateRequest{Params: json.RawMessage(`{}`)})
 		case 4:
 			var batch []memory.Message
 			for range 1 + rnd.IntN(4) {
 				batch = append(batch, says(memory.User, fmt.Sprint("what ", i)), says(memory.Assistant, "good morning"))
 			}
-			_, err = s.mem.Append(ctx, "p", id, batch)
+			_, err = s.mem.Messages.Append(ctx, "p", id, batch)
 		default:
-			_, err = s.mem.Append(ctx, "p", id, []memory.Message{says(memory.User, "hello"), says(memory.Assistant, "good day to you")})
+			_, err = s.mem.Messages.Append(ctx, "p", id, []memory.Message{says(memory.User, "hello"), says(memory.Assistant, "good day to you")})
 		}
 		// Nothing said yet, or nothing like it.
 		if err != nil && !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.Invalid) {

@@ -121,7 +121,7 @@ func TestTailFromTheBeginning(t *testing.T) {
 	}
 	heard := "good"
 	s.say(id, says(memory.Assistant, "good morning"))
-	if _, err := s.mem.Interrupt(t.Context(), "p", id, agents.InterruptRequest{Heard: &heard, AtMS: 1}); err != nil {
+	if _, err := s.mem.Turns.Interrupt(t.Context(), "p", id, agents.InterruptRequest{Heard: &heard, AtMS: 1}); err != nil {
 		t.Fatal(err)
 	}
 	pages := s.store.pages.Load()
@@ -156,16 +156,16 @@ func TestTailOfAnotherServer(t *testing.T) {
 		if i%3 == 0 {
 			s.say(id, says(memory.User, text))
 		} else {
-			if _, err := other.Append(t.Context(), "p", id, []memory.Message{says(memory.User, text)}); err != nil {
+			if _, err := other.Messages.Append(t.Context(), "p", id, []memory.Message{says(memory.User, text)}); err != nil {
 				t.Fatal(err)
 			}
-			s.mem.Changed("p", id)
+			s.mem.Messages.Changed("p", id)
 		}
 		if e := c.until("message"); !strings.Contains(e.Data, `"`+text+`"`) {
 			t.Fatalf("%s came instead of %q", e.Data, text)
 		}
 	}
-	s.mem.Changed("p", "nobody") // costs nothing and finds nobody
+	s.mem.Messages.Changed("p", "nobody") // costs nothing and finds nobody
 }
 
 // TestTailLimits checks the limits of open tails, of an agent and of the server.
@@ -351,7 +351,7 @@ func TestTailStates(t *testing.T) {
 		}
 	}
 	want(`{"state":"listening"}`)
-	turn, err := s.mem.Begin(t.Context(), "p", id, agents.TurnRequest{
+	turn, err := s.mem.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
 			return agents.Plan{Append: []memory.Message{says(memory.User, "Hi")}}, nil
 		},
@@ -361,14 +361,14 @@ func TestTailStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(`{"state":"thinking","turn_id":0}`)
-	s.mem.Progress(turn, memory.Speaking)
+	s.mem.Turns.Progress(turn, memory.Speaking)
 	want(`{"state":"speaking","turn_id":0}`)
 	late := s.source(id, "?types=state")
 	late.connect()
 	if e := late.until("state"); e.Data != `{"state":"speaking","turn_id":0}` {
 		t.Errorf("who comes late is told %s", e.Data)
 	}
-	if _, err := s.mem.Settle(t.Context(), turn, agents.Answer{Generated: "Yes", Sent: "Yes", Complete: true}); err != nil {
+	if _, err := s.mem.Turns.Settle(t.Context(), turn, agents.Answer{Generated: "Yes", Sent: "Yes", Complete: true}); err != nil {
 		t.Fatal(err)
 	}
 	want(`{"state":"listening"}`)

@@ -60,7 +60,7 @@ func (r *Reader) Stream(ctx context.Context, w Writer) {
 	}
 	if why := r.run(ctx, r.sub.topic.begin(r.sent)); why != "" {
 		r.hub.Metrics.dropped.WithLabelValues(why).Inc()
-		r.hub.Log.Debug().Str("agent", r.sub.topic.key.id).Str("reason", why).Msg("live tail dropped")
+		r.hub.Log.Debug().Str("agent", r.sub.topic.key.ID).Str("reason", why).Msg("live tail dropped")
 	}
 }
 

@@ -86,16 +86,14 @@ type Hub struct {
 	catchUps chan struct{} // holds a value for each reader that reads the store
 
 	mu        sync.Mutex
-	topics    map[topicKey]*topic
+	topics    map[memory.Ref]*topic
 	byProject map[string]int // open streams
 }
-
-type topicKey struct{ project, id string }
 
 // New returns a Hub that follows no agent yet.
 func New(c Config) *Hub {
 	c.Limits = c.Limits.withDefaults()
-	return &Hub{Config: c, catchUps: make(chan struct{}, maxCatchUps), topics: map[topicKey]*topic{}, byProject: map[string]int{}}
+	return &Hub{Config: c, catchUps: make(chan struct{}, maxCatchUps), topics: map[memory.Ref]*topic{}, byProject: map[string]int{}}
 }
 
 // Open starts a stream of the agent's events of the given kinds. after is the ID of the last event
@@ -113,7 +111,7 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 			return nil, err
 		}
 	}
-	head, err := h.Memory.Head(ctx, project, id)
+	head, err := h.Memory.Messages.Head(ctx, project, id)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +131,7 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 		h.readers.Add(-1)
 		return nil, err
 	}
-	s, err := h.subscribe(ctx, topicKey{project, id})
+	s, err := h.subscribe(ctx, memory.Ref{Project: project, ID: id})
 	if err != nil {
 		h.readers.Add(-1)
 		h.leave(project)
@@ -177,7 +175,7 @@ func (h *Hub) Readers(project string) (open, limit int) {
 
 // subscribe adds a subscription to the agent's topic, which it creates if there is none. It waits
 // for no other agent's store: the hub's lock is not held while a head is read.
-func (h *Hub) subscribe(ctx context.Context, k topicKey) (*subscription, error) {
+func (h *Hub) subscribe(ctx context.Context, k memory.Ref) (*subscription, error) {
 	for {
 		h.mu.Lock()
 		t := h.topics[k]
@@ -224,7 +222,7 @@ func (h *Hub) subscribe(ctx context.Context, k topicKey) (*subscription, error) 
 // unsubscribe removes the subscription. The last one stops its topic.
 func (h *Hub) unsubscribe(s *subscription) {
 	h.readers.Add(-1)
-	h.leave(s.topic.key.project)
+	h.leave(s.topic.key.Project)
 	h.Metrics.readers.Dec()
 	if h.remove(s) {
 		s.topic.stop()
@@ -252,8 +250,8 @@ const storePage = 200
 
 // load reads from the store what the events after a position are made of. It keeps about
 // maxCollected bytes of them; the collector is cut then.
-func (h *Hub) load(ctx context.Context, k topicKey, from position, kinds Kinds) (*collector, memory.Head, error) {
-	head, err := h.Memory.Head(ctx, k.project, k.id)
+func (h *Hub) load(ctx context.Context, k memory.Ref, from position, kinds Kinds) (*collector, memory.Head, error) {
+	head, err := h.Memory.Messages.Head(ctx, k.Project, k.ID)
 	if err != nil {
 		return nil, head, err
 	}
@@ -263,7 +261,7 @@ func (h *Hub) load(ctx context.Context, k topicKey, from position, kinds Kinds) 
 		return c, head, nil
 	}
 	for seq := int64(0); ; {
-		msgs, err := h.Memory.Messages(ctx, k.project, k.id, memory.MessageQuery{AfterSeq: seq, AfterRev: from.wholeRev(), Limit: storePage})
+		msgs, err := h.Memory.Messages.Page(ctx, k.Project, k.ID, memory.MessageQuery{AfterSeq: seq, AfterRev: from.wholeRev(), Limit: storePage})
 		if err != nil {
 			return nil, head, err
 		}

@@ -133,7 +133,7 @@ func (s *tailServer) eventually(what string, ok func() bool) {
 
 func (s *tailServer) join() string {
 	s.t.Helper()
-	a, err := s.mem.Join(s.t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
+	a, err := s.mem.Agents.Join(s.t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (s *tailServer) join() string {
 
 func (s *tailServer) say(id string, msgs ...memory.Message) {
 	s.t.Helper()
-	if _, err := s.mem.Append(s.t.Context(), "p", id, msgs); err != nil {
+	if _, err := s.mem.Messages.Append(s.t.Context(), "p", id, msgs); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -281,13 +281,13 @@ func TestTailEvents(t *testing.T) {
 	}
 	s.say(id, says(memory.User, "Hi"), says(memory.Assistant, "Good morning to you"))
 	heard := "Good morning"
-	if _, err := s.mem.Interrupt(t.Context(), "p", id, agents.InterruptRequest{Heard: &heard, AtMS: 1780000000000}); err != nil {
+	if _, err := s.mem.Turns.Interrupt(t.Context(), "p", id, agents.InterruptRequest{Heard: &heard, AtMS: 1780000000000}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.mem.Speak(t.Context(), "p", id, "Bye", agents.SpeakInterrupt, ""); err != nil {
+	if _, err := s.mem.Turns.Speak(t.Context(), "p", id, "Bye", agents.SpeakInterrupt, ""); err != nil {
 		t.Fatal(err)
 	}
-	s.mem.Searched("p", id, 3)
+	s.mem.Messages.Searched("p", id, 3)
 	var got []string
 	for len(got) < 15 {
 		e, ok := c.next()
@@ -375,7 +375,7 @@ func TestTailOfTheMemory(t *testing.T) {
 			t.Errorf("coming back: %s, want %s", g, w)
 		}
 	}
-	if err := s.mem.Erase(t.Context(), "p", id); err != nil {
+	if err := s.mem.Agents.Erase(t.Context(), "p", id); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range []*source{c, again} {

@@ -34,7 +34,7 @@ const retryPause = 250 * time.Millisecond
 // each change and wakes the readers; each reader writes the shared bytes to its own connection.
 type topic struct {
 	hub  *Hub
-	key  topicKey
+	key  memory.Ref
 	feed *feed.Feed
 	// ready is closed when the topic has read its start; cancel is nil then if that failed.
 	ready  chan struct{}
@@ -70,7 +70,7 @@ type subscription struct {
 	wake  chan struct{}
 }
 
-func newTopic(h *Hub, k topicKey) *topic {
+func newTopic(h *Hub, k memory.Ref) *topic {
 	return &topic{hub: h, key: k, ready: make(chan struct{}), done: make(chan struct{}), subs: map[*subscription]struct{}{}}
 }
 
@@ -79,7 +79,7 @@ func (t *topic) add(limit int) (*subscription, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.subs) >= limit {
-		return nil, fault.New(fault.RateLimited, "agent %s has %d live tails open, which is the limit; let readers share one, or retry later", t.key.id, limit)
+		return nil, fault.New(fault.RateLimited, "agent %s has %d live tails open, which is the limit; let readers share one, or retry later", t.key.ID, limit)
 	}
 	s := &subscription{topic: t, wake: make(chan struct{}, 1)}
 	t.subs[s] = struct{}{}
@@ -88,9 +88,9 @@ func (t *topic) add(limit int) (*subscription, error) {
 
 // start reads the agent's head and follows the agent from there, until stop.
 func (t *topic) start(ctx context.Context) error {
-	t.feed = t.hub.Memory.Follow(t.key.project, t.key.id)
+	t.feed = t.hub.Memory.Messages.Follow(t.key.Project, t.key.ID)
 	// The feed is open already, so that no change falls between it and the head.
-	head, err := t.hub.Memory.Head(ctx, t.key.project, t.key.id)
+	head, err := t.hub.Memory.Messages.Head(ctx, t.key.Project, t.key.ID)
 	if err != nil {
 		t.feed.Close()
 		return err
@@ -249,7 +249,7 @@ func (t *topic) addNote(kind Kinds, b []byte) {
 // updateState asks what the agent is doing and keeps it if it changed.
 func (t *topic) updateState() {
 	e := stateEvent{State: "listening"}
-	if phase, turn, ok := t.hub.Memory.Doing(t.key.project, t.key.id); ok {
+	if phase, turn, ok := t.hub.Memory.Turns.Doing(t.key.Project, t.key.ID); ok {
 		e.State, e.TurnID = "thinking", &turn
 		if phase == memory.Speaking {
 			e.State = "speaking"

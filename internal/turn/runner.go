@@ -13,13 +13,16 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // Config configures a Runner. Turns and Client are required.
 type Config struct {
-	Turns  Turns
+	Turns Turns
+	// Window builds the contexts of turns that follow a policy; nil follows the default one only.
+	Window agents.Window
 	Client *llmadapter.Client
 	// Defaults apply where an agent has no setting of its own. URL, key, headers and vendor go
 	// together: the server's key is never sent to an agent's URL.

@@ -177,7 +177,7 @@ func TestTruncatedFallsOver(t *testing.T) {
 			if err := b.serve(t, t.Context(), w, tt.stream); err != nil {
 				t.Error(err)
 			}
-			if m := b.answer(t); m.Content != "At ten." || m.Failure != nil || m.Upstream() != "second" {
+			if m := b.answer(t); m.Content != "At ten." || m.Failure != nil || m.Made().Upstream != "second" {
 				t.Errorf("the ledger has %+v %+v", m, m.Failure)
 			}
 		})

@@ -107,7 +107,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 		x.trace.end(x, err)
 		return err
 	}
-	if p.Ghost() || x.turn.Took > 0 {
+	if p.Ghost() || x.turn.Replaced > 0 {
 		r.metrics.ghosts.Inc()
 	}
 	x.client = x.newClient(w, req, c.Request)
@@ -140,6 +140,7 @@ const beginTimeout = 30 * time.Second
 func (x *exchange) begin(project, agentID string, r agents.TurnRequest) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
+	r.Window = x.cfg.Window
 	r.ArrivedMS, r.Generated = x.arrived.UnixMilli(), x.answer.generated
 	r.Cut = func(cause error) { x.cancel(cause) }
 	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)

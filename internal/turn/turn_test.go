@@ -39,7 +39,7 @@ func newBench(t *testing.T, script fake.Script, edit func(*memory.LLMSettings, *
 	transport := llmadapter.NewTransport(new(net.Dialer).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	cfg := turn.Config{
-		Turns: memctx.New(b.mem), Client: &llmadapter.Client{Transport: transport},
+		Turns: b.mem.Turns, Window: memctx.New(b.mem).ForTurn, Client: &llmadapter.Client{Transport: transport},
 		Defaults: memory.LLMSettings{URL: back.URL + "/v1", Model: "m"}, Log: zerolog.New(zerolog.NewTestWriter(t)),
 	}
 	settings := memory.Settings{IdleTimeoutS: -1}
@@ -55,7 +55,7 @@ func newBench(t *testing.T, script fake.Script, edit func(*memory.LLMSettings, *
 		}
 	})
 	var err error
-	if b.agent, err = b.mem.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: settings}); err != nil {
+	if b.agent, err = b.mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: settings}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -79,7 +79,7 @@ func (b *bench) serve(t *testing.T, ctx context.Context, w http.ResponseWriter, 
 // answer returns the newest message of the ledger, which must be an answer.
 func (b *bench) answer(t *testing.T) memory.Message {
 	t.Helper()
-	_, all, err := b.mem.History(t.Context(), "p", b.agent.ID, 10)
+	_, all, err := b.mem.Messages.History(t.Context(), "p", b.agent.ID, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (b *bench) answer(t *testing.T) memory.Message {
 // newest returns the newest message of the ledger, whether history shows it or not.
 func (b *bench) newest(t *testing.T) memory.Message {
 	t.Helper()
-	_, all, err := b.mem.Recent(t.Context(), "p", b.agent.ID, 10)
+	_, all, err := b.mem.Messages.Recent(t.Context(), "p", b.agent.ID, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestServe(t *testing.T) {
 			if w.Header().Get(turn.AgentHeader) != b.agent.ID || w.Header().Get(turn.TurnHeader) != "0" {
 				t.Errorf("headers %v", w.Header())
 			}
-			_, all, err := b.mem.History(t.Context(), "p", b.agent.ID, 10)
+			_, all, err := b.mem.Messages.History(t.Context(), "p", b.agent.ID, 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestAsk(t *testing.T) {
 	if want := (turn.Reply{Text: "A short summary.", Finish: "stop", Upstream: turn.PrimaryUpstream}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	_, all, err := b.mem.History(t.Context(), "p", b.agent.ID, 10)
+	_, all, err := b.mem.Messages.History(t.Context(), "p", b.agent.ID, 10)
 	if err != nil || len(all) != 0 {
 		t.Errorf("the ledger has %+v %v", all, err)
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 )
 
-// Turns is what a Runner needs of the memory. An agents.Service has it, and a Service of package
-// context, which also trims memories.
+// Turns is what a Runner needs of the memory: an agents.Turns.
 type Turns interface {
 	// Begin stores the call's messages and opens or joins a turn. It returns fault.Stopped if the
 	// agent accepts no more messages. The messages may not be on disk yet when Begin returns: the
@@ -18,10 +17,10 @@ type Turns interface {
 	// turn does not exist, but must be settled all the same. It may be called often, by any
 	// goroutine.
 	Durable(t *agents.Turn) error
-	// Progress marks the phase of the answer in flight; cheap and not durable.
+	// Progress marks the phase of the open answer; cheap and not durable.
 	Progress(t *agents.Turn, p memory.Phase)
-	// Settle stores the answer, durable when it returns, and ends the flight. It fails if Durable
-	// does. It does not depend on ctx, and must be called exactly once for each Turn.
+	// Settle stores the answer, durable when it returns, and ends the open answer. It fails if
+	// Durable does. It does not depend on ctx, and must be called exactly once for each Turn.
 	Settle(ctx context.Context, t *agents.Turn, a agents.Answer) (memory.Message, error)
 	// Complete adds, after Settle, what a drained upstream produced in full.
 	Complete(ctx context.Context, t *agents.Turn, generated string) error

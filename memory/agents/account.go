@@ -12,8 +12,9 @@ import (
 // answer is asked for. plan gets the head and at least the newest depth messages, up to a limit;
 // see TurnRequest.Plan. An agent that has ended takes accounts too. It returns fault.NotFound for
 // an unknown agent, and for one of which only notifications are left.
-func (s *Service) Account(ctx context.Context, project, id string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
-	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+func (s *Turns) Account(ctx context.Context, project, id string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
+	ref := memory.Ref{Project: project, ID: id}
+	return s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if h.Agent.Archived() {
 			return memory.Change{}, h.Agent.MustBeActive(fault.NotFound)
@@ -26,10 +27,9 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 		if err != nil {
 			return memory.Change{}, err
 		}
-		k := agentKey{project, id}
-		h.LastTurn = max(h.LastTurn, s.live.lastTurn(k))
-		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
-		err = p.apply(what, s.live.answering(k, h.LastTurn))
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
+		p := planner{view: view, redactor: s.messages.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.messages.NowMS(), recent: recent}
+		err = p.apply(what, s.live.isAnswering(ref, h.LastTurn))
 		p.change.Account = true
 		return p.change, err
 	})
@@ -39,37 +39,29 @@ func (s *Service) Account(ctx context.Context, project, id string, depth int, pl
 // platform's ID of it, "" for none, by which a message that was noted before is known. Without it,
 // the newest message of the same words that bears no other ID is the same one. It fails as Account
 // does.
-func (s *Service) Note(ctx context.Context, project, id, item string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
+func (s *Turns) Note(ctx context.Context, project, id, item string, depth int, plan func(memory.Head, []memory.Message) (Plan, error)) error {
 	return s.Account(ctx, project, id, depth, func(h memory.Head, recent []memory.Message) (Plan, error) {
 		out, err := plan(h, recent)
 		if err != nil || len(out.Append) != 1 {
 			return out, err
 		}
 		m := &out.Append[0]
-		known := m.Redacted(s.Redactor(h.Agent))
+		known := m.Redacted(s.messages.Redactor(h.Agent))
 		for i := range slices.Backward(recent) {
 			r := &recent[i]
 			if r.Role != m.Role || r.State != memory.Final && r.Role == memory.User {
 				continue
 			}
-			if item != "" && r.PlatformID() == item {
+			if item != "" && r.Heard().PlatformID == item {
 				return Plan{}, nil
 			}
-			if (r.PlatformID() == "" || item == "") && memory.SameWords(*r, known) {
+			if (r.Heard().PlatformID == "" || item == "") && memory.SameWords(*r, known) {
 				return Plan{PlatformIDs: map[int64]string{r.Seq: item}}, nil
 			}
 		}
 		if item != "" {
-			m.Amend(func(r *memory.Rare) { r.PlatformID = item })
+			m.Amend(func(r *memory.Details) { r.PlatformID = item })
 		}
 		return out, nil
-	})
-}
-
-// Saying reports whether a text is part of an answer that is being generated. Then it is not stored
-// yet, although a platform's list may have it.
-func (s *Service) Saying(project, id, text string) bool {
-	return slices.ContainsFunc(s.live.flying(agentKey{project, id}), func(f *flight) bool {
-		return memory.Phase(f.phase.Load()) == memory.Speaking && f.says(&text)
 	})
 }

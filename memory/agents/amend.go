@@ -41,53 +41,53 @@ const maxAmendments = 256
 // AmendLive adds an amendment to the answer that is being sent. An answer of which nothing was sent
 // yet is not taken into account, because it cannot have been played. If another process is sending
 // the answer and is to cut it, AmendLive waits until that process has stored it.
-func (s *Service) AmendLive(ctx context.Context, project, id string, about LiveAnswer, a Amendment) (AmendResult, error) {
-	k := agentKey{project, id}
-	for _, f := range s.live.flying(k) {
-		if memory.Phase(f.phase.Load()) != memory.Speaking || about.AtMS != 0 && about.AtMS < f.began || !f.says(about.Heard) {
+func (s *Turns) AmendLive(ctx context.Context, project, id string, about LiveAnswer, a Amendment) (AmendResult, error) {
+	ref := memory.Ref{Project: project, ID: id}
+	for _, o := range s.live.openAnswers(ref) {
+		if memory.Phase(o.phase.Load()) != memory.Speaking || about.AtMS != 0 && about.AtMS < o.startMS || !o.says(about.Heard) {
 			continue
 		}
 		if about.Cut {
-			s.cutFlights(ctx, k, ErrBargeIn, func(other *flight) bool { return other == f })
+			s.cutAnswers(ctx, ref, ErrBargeIn, func(other *openAnswer) bool { return other == o })
 		}
-		if f.amend(a) {
+		if o.amend(a) {
 			return AmendedWhenStored, nil
 		}
 		select {
-		case <-f.done: // within one commit
+		case <-o.settled: // within one commit
 			return AlreadyStored, nil
 		case <-ctx.Done():
 			return NoLiveAnswer, context.Cause(ctx)
 		}
 	}
 	if about.Cut && about.AtMS == 0 {
-		s.askIfPending(ctx, k, ErrBargeIn, nil, about.Heard)
+		s.askIfPending(ctx, ref, ErrBargeIn, nil, about.Heard)
 	}
 	return NoLiveAnswer, nil
 }
 
 // amend adds an amendment. It reports false if the answer is being stored already.
-func (f *flight) amend(a Amendment) bool {
-	f.agent.mu.Lock()
-	defer f.agent.mu.Unlock()
-	if f.closed {
+func (o *openAnswer) amend(a Amendment) bool {
+	o.agent.mu.Lock()
+	defer o.agent.mu.Unlock()
+	if o.closed {
 		return false
 	}
-	if len(f.amendments) == maxAmendments {
-		f.amendments[maxAmendments-1] = a
+	if len(o.amendments) == maxAmendments {
+		o.amendments[maxAmendments-1] = a
 		return true
 	}
-	f.amendments = append(f.amendments, a)
+	o.amendments = append(o.amendments, a)
 	return true
 }
 
 // amended returns the answer with the amendments that fit it. No more amendments are accepted after
 // it.
-func (f *flight) amended(m memory.Message, now int64) memory.Message {
-	f.agent.mu.Lock()
-	f.closed = true
-	amendments := f.amendments
-	f.agent.mu.Unlock()
+func (o *openAnswer) amended(m memory.Message, now int64) memory.Message {
+	o.agent.mu.Lock()
+	o.closed = true
+	amendments := o.amendments
+	o.agent.mu.Unlock()
 	for _, a := range amendments {
 		if m.State == memory.Superseded || !a.Fits(&m) {
 			continue
@@ -100,11 +100,11 @@ func (f *flight) amended(m memory.Message, now int64) memory.Message {
 }
 
 // amendOthers applies the amendments that do not fit the stored answer elsewhere.
-func (s *Service) amendOthers(ctx context.Context, f *flight, m *memory.Message) {
+func (s *Turns) amendOthers(ctx context.Context, o *openAnswer, m *memory.Message) {
 	if m.State == memory.Superseded {
 		return
 	}
-	for _, a := range f.amendments { // closed: nothing is added anymore
+	for _, a := range o.amendments { // closed: nothing is added anymore
 		if a.Fits(m) {
 			continue
 		}

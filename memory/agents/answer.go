@@ -20,40 +20,40 @@ import (
 const settleTimeout = 30 * time.Second
 
 // Begin stores the call's messages and opens or joins a turn; see Turns of package internal/turn.
-func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
-	// Register the flight before the turn is stored. Otherwise another call in between would take
-	// the turn for unanswered.
-	if err := s.CheckPolicy("heardlog.policy", r.Policy); err != nil {
+func (s *Turns) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
+	// Open the answer before the turn is stored. Otherwise another call in between would take the
+	// turn for unanswered.
+	if err := s.policies.Check("heardlog.policy", r.Policy); err != nil {
 		return nil, err
 	}
-	k := agentKey{project, id}
-	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
+	ref := memory.Ref{Project: project, ID: id}
+	t := &Turn{answer: s.live.open(ref, r.Cut, r.Generated, s.cfg.Now())}
 	b := attempt{overtaking: true, asking: s.peers != nil && s.peers.others.Load() && (s.cfg.Away == nil || !s.cfg.Away.Away())}
-	err := s.storeCall(ctx, k, r, t, &b)
+	err := s.storeCall(ctx, ref, r, t, &b)
 	if errors.Is(err, errElsewhere) { // once at most
 		b.asking = false
-		if b.elsewhere = s.ask(ctx, k, b.cause, b.before, nil, nil).Turns; b.cause != nil {
+		if b.elsewhere = s.ask(ctx, ref, b.cause, b.before, nil, nil).Turns; b.cause != nil {
 			b.elsewhere = nil // it is cut and stored
 		}
-		err = s.storeCall(ctx, k, r, t, &b)
+		err = s.storeCall(ctx, ref, r, t, &b)
 	}
 	if errors.Is(err, ErrOvertaken) {
-		s.cutFlights(ctx, k, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
+		s.cutAnswers(ctx, ref, ErrOvertaken, func(o *openAnswer) bool { return o.turn.Load() != noTurn })
 		b.overtaking, b.asking = false, false
-		err = s.storeCall(ctx, k, r, t, &b)
+		err = s.storeCall(ctx, ref, r, t, &b)
 	}
 	if err != nil {
-		s.land(k, t.flight)
+		s.endAnswer(ref, t.answer)
 		return nil, err
 	}
-	close(t.flight.stored)
+	close(t.answer.placeStored)
 	// Not within the decision, which holds up all other writes of the server.
-	if r.Window != nil && s.hasOwnPolicy(&t.Agent, r.Policy) && !t.Passed() {
-		if err := r.Window(ctx, t); err != nil {
-			s.land(k, t.flight)
+	if r.Window != nil && s.policies.differsFor(&t.Agent, r.Policy) && !t.Passed() {
+		if err := r.Window(ctx, t, r.Policy); err != nil {
+			s.endAnswer(ref, t.answer)
 			return nil, err
 		}
-		t.showOriginals(s.Redactor(&t.Agent))
+		t.showOriginals(s.messages.Redactor(&t.Agent))
 	} else {
 		// Messages that left the memory are still in Recent, so that a platform's re-sent copies of
 		// them are recognized.
@@ -65,29 +65,29 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is being generated for it.
-	for _, f := range s.live.flying(k) {
-		if f.turn.Load() == t.TurnID && f.decided.Load() < t.flight.decided.Load() {
+	for _, o := range s.live.openAnswers(ref) {
+		if o.turn.Load() == t.TurnID && o.order.Load() < t.answer.order.Load() {
 			// It must not fall for a call that comes to nothing.
 			if err := s.Durable(t); err != nil {
-				s.land(k, t.flight)
+				s.endAnswer(ref, t.answer)
 				return nil, err
 			}
-			f.stop(ErrSuperseded)
-			t.Took++
+			o.stop(ErrSuperseded)
+			t.Replaced++
 		}
 	}
 	if len(t.added) == 0 && !t.Passed() { // the turn was there already
-		s.supersedeElsewhere(ctx, k, t)
+		s.supersedeElsewhere(ctx, ref, t)
 	}
 	return t, nil
 }
 
 // Durable waits until what Begin stored is on disk.
-func (s *Service) Durable(t *Turn) error {
-	if t.kept == nil {
+func (s *Turns) Durable(t *Turn) error {
+	if t.durable == nil {
 		return nil
 	}
-	return t.kept()
+	return t.durable()
 }
 
 // errElsewhere is returned if another process may be answering the turn.
@@ -107,16 +107,16 @@ type attempt struct {
 // those that are being answered; that answer must be in the ledger before its heard part can be
 // set. With asking set it returns errElsewhere if the turn has a question whose answer is neither
 // stored nor being generated here.
-func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *attempt) error {
-	kept, err := s.updateTurn(ctx, k, func(view memory.AgentView) (memory.Change, error) {
+func (s *Turns) storeCall(ctx context.Context, ref memory.Ref, r TurnRequest, t *Turn, b *attempt) error {
+	durable, err := s.updateTurn(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		t.flight.turn.Store(noTurn)
-		t.flight.place.Store(0)
+		t.answer.turn.Store(noTurn)
+		t.answer.place.Store(0)
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
 		if h.Agent.Status == memory.Idle {
-			return memory.Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", k.id)
+			return memory.Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", ref.ID)
 		}
 		recent, err := view.Last(r.depth(&h.Agent.Settings.LLM))
 		if err != nil {
@@ -126,8 +126,8 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 		if err != nil {
 			return memory.Change{}, err
 		}
-		h.LastTurn = max(h.LastTurn, s.live.lastTurn(k))
-		answering := s.live.answering(k, h.LastTurn)
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
+		answering := s.live.isAnswering(ref, h.LastTurn)
 		if b.overtaking && plan.Overtakes && answering {
 			return memory.Change{}, ErrOvertaken
 		}
@@ -138,17 +138,17 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			}
 			return memory.Change{}, errElsewhere
 		}
-		p := planner{view: view, redactor: s.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
+		p := planner{view: view, redactor: s.messages.Redactor(h.Agent), head: h, rev: h.Rev + 1, now: s.messages.NowMS(), recent: recent}
 		if err := p.run(plan, answering || slices.Contains(b.elsewhere, h.LastTurn)); err != nil {
 			return memory.Change{}, err
 		}
 		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = *h.Agent, p.turn, p.answerSeq, p.userMS
 		t.Unsolicited, t.Greeting = plan.Unsolicited, p.greeting
 		t.stored, t.added = p.recent, p.change.Append
-		t.paused = s.paused(h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
-		t.flight.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
-		t.flight.decided.Store(s.live.decisions.Add(1))
-		t.flight.turn.Store(p.turn)
+		t.paused = s.messages.paused(h.Agent) || slices.ContainsFunc(p.recent, func(m memory.Message) bool { return m.TurnID == p.turn && m.Paused() })
+		t.answer.place.Store(cmp.Or(p.answerSeq, h.NextSeq))
+		t.answer.order.Store(s.live.decisions.Add(1))
+		t.answer.turn.Store(p.turn)
 		if r.User != "" && h.Agent.Settings.Scope.UserID == "" {
 			a := *h.Agent
 			a.Settings.Scope.UserID, a.Rev = r.User, p.rev
@@ -159,8 +159,8 @@ func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *T
 			}
 		}
 		return p.change, nil
-	}, t.flight, true)
-	t.kept = kept
+	}, t.answer, true)
+	t.durable = durable
 	return err
 }
 
@@ -228,9 +228,9 @@ func (p *planner) apply(plan Plan, answering bool) error {
 	}
 	for seq, item := range plan.PlatformIDs {
 		if err := p.replace(seq, func(m memory.Message) (memory.Message, bool, error) {
-			changed := item != "" && m.PlatformID() != item
+			changed := item != "" && m.Heard().PlatformID != item
 			if changed {
-				m.Amend(func(r *memory.Rare) { r.PlatformID = item })
+				m.Amend(func(r *memory.Details) { r.PlatformID = item })
 			}
 			return m, changed, nil
 		}); err != nil {
@@ -288,7 +288,7 @@ func (x Extension) extend(m memory.Message) (memory.Message, bool, error) {
 	if m.Content == x.Content {
 		return m, false, nil
 	}
-	if _, kept := m.Metadata[firstTranscript]; !kept && !strings.HasPrefix(x.Content, m.Content) {
+	if _, known := m.Metadata[firstTranscript]; !known && !strings.HasPrefix(x.Content, m.Content) {
 		first, err := json.Marshal(m.Content)
 		if err != nil {
 			return m, false, fault.Wrap(fault.Internal, err, "a text could not be encoded")
@@ -381,47 +381,47 @@ func (p *planner) replace(seq int64, edit func(memory.Message) (memory.Message, 
 	return nil
 }
 
-// Progress marks the phase of the answer in flight.
-func (s *Service) Progress(t *Turn, p memory.Phase) {
-	if f := t.flight; f.phase.Swap(int32(p)) != int32(p) {
-		f.agent.mu.Lock()
-		f.agent.wakeFollowers()
-		f.agent.mu.Unlock()
+// Progress marks the phase of the open answer.
+func (s *Turns) Progress(t *Turn, p memory.Phase) {
+	if o := t.answer; o.phase.Swap(int32(p)) != int32(p) {
+		o.agent.mu.Lock()
+		o.agent.wakeFollowers()
+		o.agent.mu.Unlock()
 	}
 }
 
-// Settle stores the answer and ends the flight.
-func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
-	defer s.land(keyOf(&t.Agent), t.flight)
+// Settle stores the answer and ends it.
+func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, error) {
+	defer s.endAnswer(t.Agent.Ref(), t.answer)
 	if err := s.Durable(t); err != nil { // there is no question to this answer
 		return memory.Message{}, err
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	now := s.NowMS()
+	now := s.messages.NowMS()
 	out := a.message(now)
 	out.Seq, out.TurnID, out.TurnHasUser = t.AnswerSeq, t.TurnID, !t.Unsolicited
 	if t.Greeting && out.Source == memory.SourceLLM {
 		out.Source = memory.SourceGreeting
 	}
 	// Not within the decision, which holds up all other writes of the server.
-	out = t.flight.amended(out, now)
+	out = t.answer.amended(out, now)
 	whole, failure := out, a.Failure
-	_, err := s.updateTurn(ctx, keyOf(&t.Agent), func(view memory.AgentView) (memory.Change, error) {
+	_, err := s.updateTurn(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		// The next decision sees the answer in the ledger, even before the flight has landed.
-		t.flight.ended.Store(true)
+		// The next decision sees the answer in the ledger, even before it is closed.
+		t.answer.inLedger.Store(true)
 		// This includes an agent that has ended: its ledger must have what was said.
 		out.Rev = h.Rev + 1
 		if out.Seq = t.AnswerSeq; out.Seq == 0 {
 			out.Seq = h.NextSeq
 		}
 		out.Opens = t.Unsolicited && t.TurnID > h.LastTurn
-		if t.paused || s.paused(h.Agent) {
+		if t.paused || s.messages.paused(h.Agent) {
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
-		if t := out.Told(); t != nil {
+		if t := out.Made().Told; t != nil {
 			if ok, err := stands(view, t); err != nil {
 				return memory.Change{}, err
 			} else if !ok {
@@ -431,20 +431,20 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message
 		m := out
 		c := memory.Change{Append: []memory.Message{m}}
 		if a.Failure != nil {
-			ev, err := s.event(h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: failure})
+			ev, err := s.messages.event(h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: failure})
 			if err != nil {
 				return memory.Change{}, err
 			}
 			c.Events = ev
 		}
-		if !s.hasOwnPolicy(h.Agent, nil) {
+		if !s.policies.differsFor(h.Agent, nil) {
 			return c, nil
 		}
-		return c, s.cutBehind(view, &c)
-	}, t.flight, false)
+		return c, s.messages.cutBehind(view, &c)
+	}, t.answer, false)
 	if err == nil {
 		t.AnswerSeq = out.Seq
-		s.amendOthers(ctx, t.flight, &whole)
+		s.amendOthers(ctx, t.answer, &whole)
 	}
 	if err == nil && out.State == memory.Superseded && !a.Repeats {
 		s.cfg.Observe.Ghost()
@@ -466,25 +466,11 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return false, err
 		}
-		if err != nil || m.State == memory.Removed || seq == t.Of && m.Told() == nil {
+		if err != nil || m.State == memory.Removed || seq == t.Of && m.Made().Told == nil {
 			return false, nil
 		}
 	}
 	return true, nil
-}
-
-// land ends a flight; an agent that only waited for it is ended.
-func (s *Service) land(k agentKey, f *flight) {
-	s.live.land(k, f, s.cfg.Now())
-	if f.held.Load() {
-		s.cfg.Away.Release(k.project, k.id)
-	}
-	f.agent.mu.Lock()
-	leaving := !f.agent.farewell.IsZero()
-	f.agent.mu.Unlock()
-	if leaving {
-		s.timers.now(k.project, k.id)
-	}
 }
 
 // message returns the answer as a message of the ledger.
@@ -494,12 +480,9 @@ func (a Answer) message(now int64) memory.Message {
 		Role: memory.Assistant, Source: memory.SourceLLM, Content: a.Sent, ToolCalls: a.ToolCalls, FinishRsn: a.FinishRsn, Usage: a.Usage,
 		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: memory.AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
 	}
-	m.Amend(func(r *memory.Rare) {
+	m.Amend(func(r *memory.Details) {
 		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Told = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Told
 		r.Members, r.Origin = a.Members, a.Origin
-		if len(a.Recalled) > 0 {
-			r.Recalled = &a.Recalled
-		}
 	})
 	if t.StartMS > 0 && t.FirstTokenMS > 0 {
 		m.Timestamp = t.StartMS + t.FirstTokenMS
@@ -553,12 +536,12 @@ func rootCause(err error) error {
 }
 
 // Complete adds, after Settle, what a drained upstream produced in full.
-func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error {
+func (s *Turns) Complete(ctx context.Context, t *Turn, generated string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	return s.update(ctx, t.Agent.Project, t.Agent.ID, func(view memory.AgentView) (memory.Change, error) {
+	return s.messages.update(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
-		generated := s.Redactor(h.Agent).Text(generated)
+		generated := s.messages.Redactor(h.Agent).Text(generated)
 		m, err := view.Seq(t.AnswerSeq)
 		if err != nil || len(generated) < len(m.Original()) {
 			return memory.Change{}, err

@@ -12,7 +12,7 @@ import (
 // stored. A message whose ID is stored already changes nothing and is returned as stored. It
 // returns fault.Conflict if the stored message has other content, and fault.Stopped if the agent
 // accepts no more messages.
-func (s *Service) Append(ctx context.Context, project, id string, msgs []memory.Message) ([]memory.Message, error) {
+func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory.Message) ([]memory.Message, error) {
 	out, err := s.Put(ctx, project, id, msgs)
 	return out.Messages, err
 }
@@ -31,9 +31,10 @@ type Merge struct{ Seq, Into int64 }
 
 // Put is Append that also returns what the agent's policy merged and dropped. An empty list stores
 // nothing.
-func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Message) (Appended, error) {
+func (s *Messages) Put(ctx context.Context, project, id string, msgs []memory.Message) (Appended, error) {
 	var out Appended
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	ref := memory.Ref{Project: project, ID: id}
+	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		known, err := knownIDs(view, msgs)
 		if err != nil {
@@ -41,9 +42,9 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		}
 		out = Appended{Messages: make([]memory.Message, 0, len(msgs))}
 		var c memory.Change
-		h.LastTurn = max(h.LastTurn, s.live.lastTurn(agentKey{project, id}))
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		last := h.LastTurn
-		answering := s.live.answering(agentKey{project, id}, last)
+		answering := s.live.isAnswering(ref, last)
 		for _, m := range msgs {
 			m = s.asStored(h.Agent, m)
 			if stored, ok := known[m.ID]; ok && m.ID != "" {
@@ -74,7 +75,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Mes
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
-		if !s.hasOwnPolicy(h.Agent, nil) {
+		if !s.policies.differsFor(h.Agent, nil) {
 			return c, nil
 		}
 		return c, s.cut(view, &c, &out)
@@ -109,10 +110,10 @@ func knownIDs(view memory.AgentView, msgs []memory.Message) (map[string]memory.M
 
 // grown reports whether a repeated message is the beginning of a stored answer that later messages
 // were merged into.
-func (s *Service) grown(a *memory.Agent, stored, again *memory.Message) bool {
-	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.hasOwnPolicy(a, nil) {
+func (s *Messages) grown(a *memory.Agent, stored, again *memory.Message) bool {
+	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.policies.differsFor(a, nil) {
 		return false
 	}
-	n := s.PolicyOf(a, nil).Normalise
+	n := s.policies.Of(a, nil).Normalise
 	return *n.MergeAssistant && strings.HasPrefix(stored.Original(), again.Original()+*n.Separator)
 }

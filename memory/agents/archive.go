@@ -8,23 +8,23 @@ import (
 )
 
 // PastRetention reports whether an agent that ended at endMS would have been erased by now.
-func (s *Service) PastRetention(endMS int64) bool {
-	return s.cfg.Retention > 0 && endMS < s.NowMS()-s.cfg.Retention.Milliseconds()
+func (s *Agents) PastRetention(endMS int64) bool {
+	return s.cfg.Retention > 0 && endMS < s.messages.NowMS()-s.cfg.Retention.Milliseconds()
 }
 
 // CreateArchived stores an archived agent and its messages. The limit on live agents does not
 // apply. It returns fault.Conflict if the ID is taken.
-func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
+func (s *Agents) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
 	c := memory.Change{Append: msgs}
-	redactChange(&c, s.Redactor(&a))
-	a.Settings.Memory.Note(&c)
+	redactChange(&c, s.messages.Redactor(&a))
+	a.Settings.Memory.NoteInstructions(&c)
 	if _, _, err := s.cfg.Ledger.Create(ctx, a, 0, c); err != nil {
 		return err
 	}
 	if !a.Status.Ended() {
-		s.live.add(keyOf(&a), s.cfg.Now())
+		s.live.add(a.Ref(), s.cfg.Now())
 		h := memory.NewHead(a, nil, 0)
-		s.timers.poke(s.dueOf(&h), a.Project, a.ID)
+		s.timers.poke(s.timers.dueOf(&h), a.Ref())
 	}
 	return nil
 }
@@ -32,7 +32,7 @@ func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []mem
 // UpdateArchived changes an archived agent. Nothing happens here because of the change: no events
 // are sent, and policies and limits do not apply. It returns fault.NotFound for an unknown agent,
 // and fault.Conflict for one that runs here.
-func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide memory.Decision) error {
+func (s *Agents) UpdateArchived(ctx context.Context, project, id string, decide memory.Decision) error {
 	var updated *memory.Agent
 	err := s.cfg.Ledger.Update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		updated = nil
@@ -42,7 +42,7 @@ func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide
 		c, err := decide(view)
 		if err == nil {
 			h := view.Head()
-			redactChange(&c, s.Redactor(h.Agent))
+			redactChange(&c, s.messages.Redactor(h.Agent))
 			err = c.Mark(view)
 			c.MarkMemory(&h)
 		}
@@ -54,18 +54,18 @@ func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide
 	if err != nil || updated == nil {
 		return err
 	}
-	k := agentKey{project, id}
-	s.live.changed(k)
+	ref := memory.Ref{Project: project, ID: id}
+	s.live.changed(ref)
 	if updated.Status.Ended() {
-		s.live.remove(k)
+		s.live.remove(ref)
 	}
 	return nil
 }
 
 // expireArchived ends an archived agent whose end was never reported within the longest time that
 // an agent may run. A notification that arrives later still counts.
-func (s *Service) expireArchived(ctx context.Context, project, id string) error {
-	return s.UpdateArchived(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+func (s *Agents) expireArchived(ctx context.Context, ref memory.Ref) error {
+	return s.UpdateArchived(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if h.Agent.Status.Ended() {
 			return memory.Change{}, nil

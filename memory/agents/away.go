@@ -8,10 +8,10 @@ import (
 
 // Away takes the changes of turns while the store is away; see package memory/away.
 type Away interface {
-	// Update applies a decision as memory.Ledger.UpdateEarly does, or as Update if kept is nil. If
-	// the store is away, it keeps the change, to store it later, and returns passed or calls kept
+	// Update applies a decision as memory.Ledger.UpdateEarly does, or as Update if done is nil. If
+	// the store is away, it keeps the change, to store it later, and returns passed or calls done
 	// with it. With hold nothing of the agent is stored before Release.
-	Update(ctx context.Context, project, id string, decide memory.Decision, hold bool, kept func(passed bool, err error)) (early, passed bool, err error)
+	Update(ctx context.Context, project, id string, decide memory.Decision, hold bool, done func(passed bool, err error)) (early, passed bool, err error)
 	// Release ends what an Update with hold has begun.
 	Release(project, id string)
 	// Ready fails with fault.Unavailable if changes of the agent are kept and cannot be stored now.
@@ -25,11 +25,11 @@ type Away interface {
 
 // Passed reports whether the turn goes on without the store: what it has changed is stored later,
 // or never. It is final once Durable and Settle have returned.
-func (t *Turn) Passed() bool { return t.flight.passed.Load() }
+func (t *Turn) Passed() bool { return t.answer.passed.Load() }
 
 // HeadForTurn is Head for a call that asks for an answer. stored is false if the store is away and
 // the head is what this process knows.
-func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
+func (s *Turns) HeadForTurn(ctx context.Context, project, id string) (h memory.Head, stored bool, err error) {
 	if s.cfg.Away == nil {
 		h, err = s.cfg.Ledger.Head(ctx, project, id)
 		return h, true, err
@@ -39,22 +39,22 @@ func (s *Service) HeadForTurn(ctx context.Context, project, id string) (h memory
 
 // updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
 // hold it is update.
-func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Decision, f *flight, hold bool) (kept func() error, err error) {
+func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.Decision, o *openAnswer, hold bool) (durable func() error, err error) {
 	if s.cfg.Away == nil {
 		if !hold {
-			return nil, s.update(ctx, k.project, k.id, decide)
+			return nil, s.messages.update(ctx, ref, decide)
 		}
-		return s.updateEarly(ctx, k.project, k.id, decide, f.stop)
+		return s.messages.updateEarly(ctx, ref, decide, o.stop)
 	}
-	w, done := &written{}, make(chan struct{})
-	wrote := func(passed bool, err error) {
+	e, done := &effects{}, make(chan struct{})
+	after := func(passed bool, err error) {
 		switch {
 		case err != nil:
 		case passed:
-			f.held.Store(hold || f.held.Load())
-			f.passed.Store(true)
+			o.mustRelease.Store(hold || o.mustRelease.Load())
+			o.passed.Store(true)
 		default:
-			s.wrote(k.project, k.id, w)
+			s.messages.afterCommit(ref, e)
 		}
 	}
 	var outcome error
@@ -62,33 +62,23 @@ func (s *Service) updateTurn(ctx context.Context, k agentKey, decide memory.Deci
 	if hold {
 		late = func(passed bool, err error) {
 			outcome = err
-			wrote(passed, err)
+			after(passed, err)
 			close(done)
 			if err != nil {
-				f.stop(err)
+				o.stop(err)
 			}
 		}
 	}
-	early, passed, err := s.cfg.Away.Update(ctx, k.project, k.id, s.writing(w, decide), hold, late)
+	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.messages.withEffects(e, decide), hold, late)
 	if err != nil {
 		return nil, err
 	}
 	if !early {
-		wrote(passed, nil)
+		after(passed, nil)
 		return nil, nil
 	}
 	return func() error {
 		<-done
 		return outcome
 	}, nil
-}
-
-// StoreKept applies a decision that Away makes of what it has kept.
-func (s *Service) StoreKept(ctx context.Context, project, id string, decide memory.Decision) error {
-	var w written
-	err := s.cfg.Ledger.Update(ctx, project, id, s.writing(&w, decide))
-	if err == nil {
-		s.wrote(project, id, &w)
-	}
-	return err
 }

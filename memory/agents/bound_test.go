@@ -59,7 +59,7 @@ func (t rowsTx) Head() memory.Head {
 	h := t.AgentView.Head()
 	if t.r.blind {
 		a := *h.Agent
-		a.Settings.Memory.From = 0
+		a.Settings.Memory.ConversationFrom = 0
 		h.Agent = &a
 	}
 	return h
@@ -137,7 +137,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 					batch[j] = anyMessage(rnd, i)
 					i++
 				}
-				stored, err := s.Append(t.Context(), "p", a.ID, batch)
+				stored, err := s.Messages.Append(t.Context(), "p", a.ID, batch)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,7 +150,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 					if rnd.IntN(2) == 0 {
 						heard = m.Content[:6]
 					}
-					if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard}); err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Invalid) && !fault.Is(err, fault.Conflict) {
+					if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard}); err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Invalid) && !fault.Is(err, fault.Conflict) {
 						t.Fatal(err)
 					}
 				}
@@ -163,7 +163,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 					part = memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
 				}
 				if i%7 == 3 {
-					if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{anyMessage(rnd, i), anyMessage(rnd, i)}); err != nil {
+					if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{anyMessage(rnd, i), anyMessage(rnd, i)}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -206,7 +206,7 @@ func TestPromptReadsItsEnd(t *testing.T) {
 			batch[j] = anyMessage(rnd, i)
 			i++
 		}
-		if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", a.ID, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +223,7 @@ func TestPromptReadsItsEnd(t *testing.T) {
 		}
 		prompts := memctx.New(s) // nothing is kept of before
 		counted.n.Store(0)
-		turn, err := prompts.Begin(t.Context(), "p", a.ID, agents.TurnRequest{Plan: plan(user("and?")), Cut: func(error) {}, Policy: p})
+		turn, err := s.Turns.Begin(t.Context(), "p", a.ID, agents.TurnRequest{Plan: plan(user("and?")), Cut: func(error) {}, Policy: p, Window: prompts.ForTurn})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,13 +265,13 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 			batch[i] = []memory.Message{user(fmt.Sprint(said)), llm(fmt.Sprint(said))}[said%2]
 			said++
 		}
-		if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", a.ID, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
 	rule := func(text string) {
 		t.Helper()
-		if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: text}}); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: text}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,7 +319,7 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 	}
 	set := func(seq int64, state memory.State) {
 		t.Helper()
-		err := s.Change(t.Context(), "p", a.ID, func(view memory.AgentView) (memory.Change, error) {
+		err := s.Messages.Change(t.Context(), "p", a.ID, func(view memory.AgentView) (memory.Change, error) {
 			m, err := view.Seq(seq)
 			m.State, m.Rev = state, view.Head().Rev+1
 			return memory.Change{Replace: []memory.Message{m}}, err
@@ -341,7 +341,7 @@ func TestMemoryBeyondTheBound(t *testing.T) {
 		put(1000)
 	}
 	check("one with too many rules", all[3:]...)
-	h, err := s.Head(t.Context(), "p", a.ID)
+	h, err := s.Messages.Head(t.Context(), "p", a.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,8 +369,8 @@ func checkBounds(t *testing.T, store memory.Ledger, id string) {
 		case x.Seq < m.BaseSeq || !x.InMemory():
 		case x.Role.Instructs():
 			want = append(want, x.Seq)
-		case x.Seq < m.From:
-			t.Errorf("message %d is in memory, before %d", x.Seq, m.From)
+		case x.Seq < m.ConversationFrom:
+			t.Errorf("message %d is in memory, before %d", x.Seq, m.ConversationFrom)
 		}
 	}
 	if len(m.Instructions) == memory.MaxInstructions { // perhaps not all
@@ -403,7 +403,7 @@ func TestBoundsAreKept(t *testing.T) {
 				switch rnd.IntN(8) {
 				case 0: // an answer from far in front is heard otherwise
 					turn, heard := int64(rnd.IntN(last/3+1)), ""
-					_, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard})
+					_, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard})
 					check(err)
 				case 1:
 					keep := 10 + rnd.IntN(2000)
@@ -412,7 +412,7 @@ func TestBoundsAreKept(t *testing.T) {
 						check(err)
 					}
 				case 2:
-					h, err := s.Head(t.Context(), "p", a.ID)
+					h, err := s.Messages.Head(t.Context(), "p", a.ID)
 					if err == nil && rnd.IntN(3) == 0 {
 						_, err = memctx.New(s).SetSummary(t.Context(), "p", a.ID, "they talked", rnd.Int64N(h.NextSeq))
 					}
@@ -423,7 +423,7 @@ func TestBoundsAreKept(t *testing.T) {
 						batch[j] = anyMessage(rnd, last)
 						last++
 					}
-					_, err := s.Append(t.Context(), "p", a.ID, batch)
+					_, err := s.Messages.Append(t.Context(), "p", a.ID, batch)
 					check(err)
 				}
 			}
@@ -468,12 +468,12 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 						for j := range batch {
 							batch[j] = anyMessage(rnd, i*size+j)
 						}
-						if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
+						if _, err := s.Messages.Append(t.Context(), "p", a.ID, batch); err != nil {
 							t.Fatal(err)
 						}
 					}
 				}
-				if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}}); err != nil {
+				if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}}); err != nil {
 					t.Fatal(err)
 				}
 				put(60, 50)

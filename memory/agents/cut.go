@@ -9,8 +9,8 @@ import (
 )
 
 // How many Seqs may lie between the start of the memory and the first message that is still in it,
-// before the start moves up: Memory.BaseSeq, and Memory.From, so that a cut on write reads little
-// more than what the memory holds.
+// before the start moves up: Memory.BaseSeq, and Memory.ConversationFrom, so that a cut on write
+// reads little more than what the memory holds.
 const (
 	farBehind = 256
 	behind    = 32
@@ -19,9 +19,9 @@ const (
 // cut applies the agent's policy to a change that appends, if the policy applies on write: first
 // between the last stored message and the first new one, then to the whole memory. Messages that
 // leave the memory are marked and stay in the ledger.
-func (s *Service) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
+func (s *Messages) cut(view memory.AgentView, c *memory.Change, out *Appended) error {
 	h := view.Head()
-	p := s.PolicyOf(h.Agent, nil)
+	p := s.policies.Of(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
@@ -84,16 +84,16 @@ type cuttable struct {
 
 // cuttableOf returns the messages since the start of the memory, or as much of the end as the cut
 // needs if added are appended. It returns nil if the policy does not apply on write.
-func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Policy, added []memory.Message) (*cuttable, error) {
+func (s *Messages) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Policy, added []memory.Message) (*cuttable, error) {
 	if p.Apply != window.OnWrite || !*p.Enabled {
 		return nil, nil
 	}
-	counter, err := s.Counter(p)
+	counter, err := s.policies.Counter(p)
 	if err != nil {
 		return nil, err
 	}
 	m := &h.Agent.Settings.Memory
-	since := int(max(h.NextSeq-m.Start(), 0))
+	since := int(max(h.NextSeq-m.ConversationStart(), 0))
 	all := min(since, memory.MaxRead)
 	n := all
 	if p.Spares(all + len(m.Instructions) + len(added)) { // only the last message matters
@@ -104,7 +104,7 @@ func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Po
 		if err != nil {
 			return nil, err
 		}
-		first, _ := slices.BinarySearchFunc(stored, m.Start(), func(m memory.Message, seq int64) int { return cmp.Compare(m.Seq, seq) })
+		first, _ := slices.BinarySearchFunc(stored, m.ConversationStart(), func(m memory.Message, seq int64) int { return cmp.Compare(m.Seq, seq) })
 		list := stored[first:]
 		if n < all && lastInMemory(list) < 0 {
 			continue
@@ -114,7 +114,7 @@ func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Po
 			before = list[0].Seq
 		}
 		out := make([]memory.Message, 0, len(list)+len(added)+len(m.Instructions))
-		for _, seq := range m.Standing(before) {
+		for _, seq := range m.InstructionsBefore(before) {
 			msg, err := view.Seq(seq)
 			if err != nil {
 				return nil, err
@@ -126,7 +126,7 @@ func (s *Service) cuttableOf(view memory.AgentView, h *memory.Head, p *window.Po
 }
 
 // advance moves the start of the memory up if it is far before the first message that is still in
-// it, and From if only instructions are before that.
+// it, and ConversationFrom if only instructions are before that.
 func advance(c *memory.Change, h *memory.Head, list []memory.Message) {
 	a := *h.Agent
 	m := &a.Settings.Memory
@@ -139,20 +139,20 @@ func advance(c *memory.Change, h *memory.Head, list []memory.Message) {
 		c.Agent = &a
 	}
 	other := slices.IndexFunc(list, func(m memory.Message) bool { return m.InMemory() && !m.Role.Instructs() })
-	if other >= 0 && list[other].Seq-m.Start() > behind {
-		m.StartAt(list[other].Seq)
+	if other >= 0 && list[other].Seq-m.ConversationStart() > behind {
+		m.SetConversationStart(list[other].Seq)
 		c.Agent = &a
 	}
 }
 
 // cutBehind applies the policy after an answer was stored in its reserved place. The answer itself
 // is not cut.
-func (s *Service) cutBehind(view memory.AgentView, c *memory.Change) error {
+func (s *Messages) cutBehind(view memory.AgentView, c *memory.Change) error {
 	h := view.Head()
 	if h.Agent.Status.Ended() {
 		return nil
 	}
-	p := s.PolicyOf(h.Agent, nil)
+	p := s.policies.Of(h.Agent, nil)
 	cuttable, err := s.cuttableOf(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
@@ -180,4 +180,14 @@ func lastInMemory(list []memory.Message) int {
 		}
 	}
 	return -1
+}
+
+// windowMessages returns messages in the form that package window uses.
+func windowMessages(msgs []memory.Message) []window.Message {
+	out := make([]window.Message, len(msgs))
+	for i := range msgs {
+		out[i] = msgs[i].ForWindow()
+		out[i].Ref = i
+	}
+	return out
 }

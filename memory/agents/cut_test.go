@@ -21,7 +21,7 @@ func TestAnswersAreCutBehind(t *testing.T) {
 	a := join(t, s, func(x *memory.Settings) { x.Memory.Policy = &window.Policy{Preset: "ovos"} })
 	remembered := func() (out []string) {
 		t.Helper()
-		_, msgs, err := s.Remembered(t.Context(), "p", a.ID)
+		_, msgs, err := s.Messages.Remembered(t.Context(), "p", a.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestAnswersAreCutBehind(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	late := begin(t, s, a.ID, nil, user("q10"))
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.Assistant, Source: memory.SourceCommand, Content: "spoken"}, user("q11")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.Assistant, Source: memory.SourceCommand, Content: "spoken"}, user("q11")}); err != nil {
 		t.Fatal(err)
 	}
 	settle(t, s, late, agents.Answer{Generated: "a10", Sent: "a10", Complete: true})

@@ -1,13 +1,12 @@
-// Package agents runs agents, from join to leave. Service has every rule that does not depend on
-// the store and needs more than the ledger: the clock, answers in the making, and other processes.
+// Package agents runs agents, from join to leave. It has every rule that does not depend on the
+// store and needs more than the ledger: the clock, open answers, and other processes. Its nouns,
+// each of which stands on those below it, are
 //
-//   - Join, Update, Leave, Erase: the life of an agent,
-//   - Append, History, Messages: its ledger,
-//   - Begin, Settle, Complete: one answer, as package internal/turn runs it,
-//   - Interrupt, Cut, Speak: what happens while an answer is being sent,
-//   - Follow: what changes, for live tails,
-//   - Run: timers, and the coordination of several servers on one store.
+//   - Agents: the life of an agent: join, update, leave, the lookup by keys, timers, retention,
+//   - Turns: how an agent answers: begin, settle, cut, speak, and what was heard meanwhile,
+//   - Messages: what is said: append, history, the ledger, and every write to it,
+//   - Policies: how much of a memory a model is given.
 //
-// A Service reads and writes through a memory.Ledger. Package memory has the nouns and the rules
+// Service holds them. They read and write through a memory.Ledger. Package memory has the rules
 // that follow from the ledger alone.
 package agents

@@ -53,7 +53,7 @@ func newLate(t *testing.T) (*agents.Service, lateStore, string) {
 func TestBeginBeforeTheDisk(t *testing.T) {
 	t.Parallel()
 	s, store, id := newLate(t)
-	feed := s.Follow("p", id)
+	feed := s.Messages.Follow("p", id)
 	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	turn := begin(t, s, id, nil, user("When is my train?"))
@@ -67,7 +67,7 @@ func TestBeginBeforeTheDisk(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Settle(context.WithoutCancel(t.Context()), turn, agents.Answer{Generated: "At two.", Sent: "At two.", Complete: true})
+		_, err := s.Turns.Settle(context.WithoutCancel(t.Context()), turn, agents.Answer{Generated: "At two.", Sent: "At two.", Complete: true})
 		done <- err
 	}()
 	select {
@@ -77,7 +77,7 @@ func TestBeginBeforeTheDisk(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	store.disk <- nil
-	for _, wait := range []func() error{func() error { return s.Durable(turn) }, func() error { return <-done }} {
+	for _, wait := range []func() error{func() error { return s.Turns.Durable(turn) }, func() error { return <-done }} {
 		if err := wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestBeginBeforeTheDisk(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("nobody was told")
 	}
-	_, msgs, err := s.Recent(t.Context(), "p", id, 10)
+	_, msgs, err := s.Messages.Recent(t.Context(), "p", id, 10)
 	if err != nil || len(msgs) != 2 || msgs[0].Role != memory.User || msgs[1].Content != "At two." {
 		t.Errorf("the ledger holds %v: %v", msgs, err)
 	}
@@ -101,22 +101,22 @@ func TestBeginLost(t *testing.T) {
 	cut := make(chan error, 1)
 	turn := begin(t, s, id, func(err error) { cut <- err }, user("When is my train?"))
 	store.disk <- fault.New(fault.Unavailable, "the disk is full")
-	if err := s.Durable(turn); !fault.Is(err, fault.Unavailable) {
+	if err := s.Turns.Durable(turn); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("durable: %v", err)
 	}
 	if err := <-cut; !fault.Is(err, fault.Unavailable) {
 		t.Errorf("the answer was cut with %v", err)
 	}
-	if _, busy := s.Busy(t.Context(), "p", id); !busy {
+	if _, busy := s.Turns.Busy(t.Context(), "p", id); !busy {
 		t.Error("the turn was over before it was settled")
 	}
-	if _, err := s.Settle(t.Context(), turn, agents.Answer{Generated: "At two.", Complete: true}); !fault.Is(err, fault.Unavailable) {
+	if _, err := s.Turns.Settle(t.Context(), turn, agents.Answer{Generated: "At two.", Complete: true}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("settle: %v", err)
 	}
-	if _, busy := s.Busy(t.Context(), "p", id); busy {
+	if _, busy := s.Turns.Busy(t.Context(), "p", id); busy {
 		t.Error("the agent is still answering")
 	}
-	if _, msgs, err := s.Recent(t.Context(), "p", id, 10); err != nil || len(msgs) != 0 {
+	if _, msgs, err := s.Messages.Recent(t.Context(), "p", id, 10); err != nil || len(msgs) != 0 {
 		t.Errorf("the ledger holds %v: %v", msgs, err)
 	}
 	again := begin(t, s, id, nil, user("When is my train?"))
@@ -135,11 +135,11 @@ func TestBeginLostReplacesNothing(t *testing.T) {
 	cut := make(chan error, 1)
 	first := begin(t, s, id, func(err error) { cut <- err }, user("When is my train?"))
 	store.disk <- nil
-	if err := s.Durable(first); err != nil {
+	if err := s.Turns.Durable(first); err != nil {
 		t.Fatal(err)
 	}
 	store.disk <- fault.New(fault.Unavailable, "the disk is full")
-	if _, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: plan(), Cut: func(error) {}}); !fault.Is(err, fault.Unavailable) {
+	if _, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: plan(), Cut: func(error) {}}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("begin: %v", err)
 	}
 	select {
@@ -148,7 +148,7 @@ func TestBeginLostReplacesNothing(t *testing.T) {
 	default:
 	}
 	settle(t, s, first, agents.Answer{Generated: "At two.", Sent: "At two.", Complete: true})
-	if _, busy := s.Busy(t.Context(), "p", id); busy {
+	if _, busy := s.Turns.Busy(t.Context(), "p", id); busy {
 		t.Error("the agent is still answering")
 	}
 }
@@ -180,10 +180,10 @@ func TestIdleWithTheAnswer(t *testing.T) {
 	turn := begin(t, s, id, nil, user("When is my train?"))
 	looked := 0
 	look = func() {
-		if _, msgs, err := s.Recent(t.Context(), "p", id, 10); err != nil || len(msgs) != 2 {
+		if _, msgs, err := s.Messages.Recent(t.Context(), "p", id, 10); err != nil || len(msgs) != 2 {
 			t.Fatalf("the ledger holds %v: %v", msgs, err)
 		}
-		if _, busy := s.Busy(t.Context(), "p", id); busy {
+		if _, busy := s.Turns.Busy(t.Context(), "p", id); busy {
 			t.Error("the agent is still answering")
 		}
 		looked++

@@ -2,17 +2,19 @@ package agents
 
 import (
 	"context"
+
+	"github.com/heardlog/heardlog/memory"
 )
 
 // Erase removes an agent, in any status, with everything that belongs to it. Its answers are cut
 // first, and after that nothing more is sent. No event is sent about it; call Leave first to have
 // the final memory delivered. It returns fault.NotFound if there is no such agent.
-func (s *Service) Erase(ctx context.Context, project, id string) error {
-	k := agentKey{project, id}
+func (s *Agents) Erase(ctx context.Context, project, id string) error {
+	ref := memory.Ref{Project: project, ID: id}
 	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
 		return err
 	}
-	s.Cut(ctx, project, id, ErrLeave)
+	s.turns.Cut(ctx, project, id, ErrLeave)
 	if err := s.cfg.Forget(ctx, project, id); err != nil {
 		return err
 	}
@@ -25,11 +27,11 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	for _, f := range s.erased {
 		f(project, id)
 	}
-	s.live.changed(k) // followers find that it is gone
-	s.live.remove(k)
+	s.live.changed(ref) // followers find that it is gone
+	s.live.remove(ref)
 	return nil
 }
 
 // OnErase registers a function that is called after an agent was erased. It must be called before
 // the Service is used.
-func (s *Service) OnErase(f func(project, id string)) { s.erased = append(s.erased, f) }
+func (s *Agents) OnErase(f func(project, id string)) { s.erased = append(s.erased, f) }

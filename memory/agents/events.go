@@ -53,7 +53,7 @@ const (
 
 // event returns an outbox row, or none if no endpoint wants the type. rev is the revision of its
 // change, nth its place in it.
-func (s *Service) event(a *memory.Agent, eventType int, rev, nth, now int64, f EventFacts) ([]memory.Event, error) {
+func (s *Messages) event(a *memory.Agent, eventType int, rev, nth, now int64, f EventFacts) ([]memory.Event, error) {
 	if !s.cfg.Events.Wants(a.Project, eventType) {
 		return nil, nil
 	}
@@ -79,7 +79,7 @@ func (s *Service) event(a *memory.Agent, eventType int, rev, nth, now int64, f E
 // addEvents adds the events that follow from the messages of a change: those about messages as they
 // are now, and those about answers that were cut. view has the messages that the change replaces.
 // If no endpoint wants such events, it costs two calls of Wants.
-func (s *Service) addEvents(a *memory.Agent, rev int64, c *memory.Change, view memory.AgentView) error {
+func (s *Messages) addEvents(a *memory.Agent, rev int64, c *memory.Change, view memory.AgentView) error {
 	if len(c.Append)+len(c.Replace) == 0 {
 		return nil
 	}

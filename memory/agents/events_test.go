@@ -157,7 +157,7 @@ func TestMessageEvents(t *testing.T) {
 	o.told(t, `10002 1 "Hello"`)
 	tool := memory.Message{Role: memory.Tool, ToolCallID: "c", Content: "t"}
 	calls := memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, ToolCalls: json.RawMessage(`[{}]`)}
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("a"), calls, tool, llm("b")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("a"), calls, tool, llm("b")}); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t, `10002 2 "a" 5 "b"`)
@@ -167,7 +167,7 @@ func TestMessageEvents(t *testing.T) {
 	o.told(t, `10002 7 "whole answer"`)
 	heard := "whole"
 	for range 2 { // the second time it changes nothing
-		if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
+		if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +176,7 @@ func TestMessageEvents(t *testing.T) {
 	o.told(t, `10002 7 superseded"whole" 6 "long question indeed"`)
 	settle(t, s, turn, agents.Answer{Complete: true}) // empty: it is in no history
 	o.told(t)
-	if err := s.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
+	if err := s.Agents.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t)
@@ -184,7 +184,7 @@ func TestMessageEvents(t *testing.T) {
 
 func beginPlan(t *testing.T, s *agents.Service, id string, p agents.Plan) *agents.Turn {
 	t.Helper()
-	turn, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{
+	turn, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) { return p, nil }, Cut: func(error) {},
 	})
 	if err != nil {
@@ -204,13 +204,13 @@ func TestInterruptedEvents(t *testing.T) {
 	settle(t, s, turn, agents.Answer{Generated: "one two three", Sent: "one two", Err: agents.ErrClientGone})
 	o.told(t, `10001 2 true "one two" of "one two three" disconnect_only`)
 	// Drained behind the client's back.
-	if err := s.Complete(t.Context(), turn, "one two three four"); err != nil {
+	if err := s.Turns.Complete(t.Context(), turn, "one two three four"); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t, `10001 2 true "one two" of "one two three four" disconnect_only`)
 	say := func(heard string) {
 		t.Helper()
-		if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard, AtMS: 5}); err != nil && !fault.Is(err, fault.Invalid) {
+		if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard, AtMS: 5}); err != nil && !fault.Is(err, fault.Invalid) {
 			t.Fatal(err)
 		}
 	}
@@ -219,13 +219,13 @@ func TestInterruptedEvents(t *testing.T) {
 	say("one")
 	ms := int64(900)
 	// Weaker.
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{HeardMS: &ms, AtMS: 4}); err != nil {
+	if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{HeardMS: &ms, AtMS: 4}); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t)
 	beginPlan(t, s, a.ID, agents.Plan{Supersede: []int64{2}})
 	o.told(t, `10001 2 supersededtrue "one" of "one two three four" vendor_text`)
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("x"), llm("all of it"), cut("half", "half of it")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("x"), llm("all of it"), cut("half", "half of it")}); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t, `10001 6 true "half" of "half of it" vendor_text`)
@@ -242,10 +242,10 @@ func TestEventsOfOneChange(t *testing.T) {
 	for i := range memory.MaxBatch {
 		batch = append(batch, cut(fmt.Sprint("half ", i), fmt.Sprint("half ", i, " of it")))
 	}
-	if _, err := s.Append(t.Context(), "p", a.ID, batch); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, batch); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("next")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("next")}); err != nil {
 		t.Fatal(err)
 	}
 	if len(o.lines) != memory.MaxBatch+2 {
@@ -263,7 +263,7 @@ func TestUnwantedEvents(t *testing.T) {
 	a := join(t, s, func(x *memory.Settings) { x.LLM.Greeting = "Hello" })
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, agents.Answer{Generated: "one two three", Sent: "one two", Err: agents.ErrClientGone, Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR"}})
-	if err := s.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
+	if err := s.Agents.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t)
@@ -280,7 +280,7 @@ func TestEndEvents(t *testing.T) {
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, agents.Answer{Generated: "yes", Sent: "yes", Complete: true, Timings: memory.Timings{StartMS: 1, FirstTokenMS: 20}})
-	if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
+	if err := s.Agents.Leave(t.Context(), "p", a.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t, "102", `103 1 "q" 2 "yes"`, "112 turn 0 ttft 20", "111 turn 0 ttft 20")
@@ -335,7 +335,7 @@ func TestExpiring(t *testing.T) {
 		a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 1800 })
 		for range 143 { // calls keep it from being idle until half an hour before the end
 			time.Sleep(30*time.Minute - time.Second)
-			s.Touch("p", a.ID)
+			s.Messages.Touch("p", a.ID)
 		}
 		if h, err := o.Head(t.Context(), "p", a.ID); err != nil || h.Rev != 1 || h.Agent.Status != memory.Running {
 			t.Errorf("%v: %s at revision %d", err, h.Agent.Status, h.Rev)
@@ -349,7 +349,7 @@ func runUntil(t *testing.T, s *agents.Service) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- s.Agents.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()

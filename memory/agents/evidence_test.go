@@ -73,7 +73,7 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 				h.Seq = seq
 				p.Evidence = []memory.Evidence{h.Evidence}
 			}
-			turn, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{
+			turn, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 				Plan: func(memory.Head, []memory.Message) (agents.Plan, error) { return p, nil }, Cut: func(error) {},
 			})
 			if err != nil {
@@ -81,7 +81,7 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 			}
 			settle(t, s, turn, agents.Answer{Err: agents.ErrClientGone})
 		}
-		_, msgs, err := s.Recent(t.Context(), "p", id, 100)
+		_, msgs, err := s.Messages.Recent(t.Context(), "p", id, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +91,8 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 		}
 		m.Rev, m.Marks, m.AnswerSeq = 0, memory.Marks{}, 0
 		// What a counter has counted so far: it never goes down.
-		m.Amend(func(r *memory.Rare) { r.UnheardTokens = 0 })
-		m.Amend(func(r *memory.Rare) { r.Earlier = nil }) // what was replaced depends on the order
+		m.Amend(func(r *memory.Details) { r.UnheardTokens = 0 })
+		m.Amend(func(r *memory.Details) { r.Earlier = nil }) // what was replaced depends on the order
 		return m
 	}
 	for range 300 {
@@ -133,7 +133,7 @@ func TestCauseSeen(t *testing.T) {
 		seq := settle(t, s, begin(t, s, id, nil, user("when?")), tt.answer).Seq
 		echo := memory.Evidence{Seq: seq, Method: memory.EchoDiff, Heard: "one two"}
 		told.Seq = seq
-		turn, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{
+		turn, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 			Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
 				return agents.Plan{Evidence: []memory.Evidence{echo, told}}, nil
 			}, Cut: func(error) {},
@@ -142,7 +142,7 @@ func TestCauseSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle(t, s, turn, agents.Answer{Err: agents.ErrClientGone})
-		_, msgs, err := s.Recent(t.Context(), "p", id, 10)
+		_, msgs, err := s.Messages.Recent(t.Context(), "p", id, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,13 +166,13 @@ func TestUnplayedTurns(t *testing.T) {
 			plans = []agents.Plan{{Append: []memory.Message{user("two")}}, {Evidence: unplayed}}
 		}
 		for _, p := range plans {
-			turn, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: func(memory.Head, []memory.Message) (agents.Plan, error) { return p, nil }, Cut: func(error) {}})
+			turn, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: func(memory.Head, []memory.Message) (agents.Plan, error) { return p, nil }, Cut: func(error) {}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			settle(t, s, turn, agents.Answer{Generated: "second", Sent: "second", Complete: true})
 		}
-		_, msgs, err := s.Recent(t.Context(), "p", id, 10)
+		_, msgs, err := s.Messages.Recent(t.Context(), "p", id, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,9 +29,9 @@ func (a *liveAgent) wakeFollowers() {
 	}
 }
 
-// wrote passes a stored change to the agent's followers.
-func (r *registry) wrote(k agentKey, prev int64, c *memory.Change) {
-	a := r.get(k)
+// publish passes a stored change to the agent's followers.
+func (r *registry) publish(ref memory.Ref, prev int64, c *memory.Change) {
+	a := r.get(ref)
 	if a == nil {
 		return
 	}
@@ -57,8 +57,8 @@ func (r *registry) wrote(k agentKey, prev int64, c *memory.Change) {
 }
 
 // changed informs the agent's followers of a change that only the store knows.
-func (r *registry) changed(k agentKey) {
-	a := r.get(k)
+func (r *registry) changed(ref memory.Ref) {
+	a := r.get(ref)
 	if a == nil {
 		return
 	}
@@ -70,30 +70,30 @@ func (r *registry) changed(k agentKey) {
 	}
 }
 
-func (r *registry) follow(k agentKey, now time.Time) *feed.Feed {
+func (r *registry) follow(ref memory.Ref, now time.Time) *feed.Feed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := r.entry(k, now)
+	a := r.entry(ref, now)
 	f := feed.New(func(f *feed.Feed) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.feeds = slices.DeleteFunc(slices.Clone(a.feeds), func(o *feed.Feed) bool { return o == f })
-		if r.feeds[k]--; r.feeds[k] == 0 {
-			delete(r.feeds, k)
+		if r.feeds[ref]--; r.feeds[ref] == 0 {
+			delete(r.feeds, ref)
 		}
-		r.drop(k, a)
+		r.drop(ref, a)
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.feeds = append(slices.Clone(a.feeds), f)
-	r.feeds[k]++
+	r.feeds[ref]++
 	return f
 }
 
 // followed returns the agents that are followed.
-func (r *registry) followed() []agentKey {
+func (r *registry) followed() []memory.Ref {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Collect(maps.Keys(r.feeds))
@@ -101,8 +101,8 @@ func (r *registry) followed() []agentKey {
 
 // knows reports whether the agent's followers have all changes up to the revision, and assumes so
 // from then on.
-func (r *registry) knows(k agentKey, rev int64) bool {
-	a := r.get(k)
+func (r *registry) knows(ref memory.Ref, rev int64) bool {
+	a := r.get(ref)
 	if a == nil {
 		return true
 	}
@@ -115,18 +115,18 @@ func (r *registry) knows(k agentKey, rev int64) bool {
 
 // Follow returns a feed of what happens to an agent from now on, until it is closed. Each feed
 // costs every write, so use one for an agent, not one for a reader. A followed agent is not idle.
-func (s *Service) Follow(project, id string) *feed.Feed {
-	return s.live.follow(agentKey{project, id}, s.cfg.Now())
+func (s *Messages) Follow(project, id string) *feed.Feed {
+	return s.live.follow(memory.Ref{Project: project, ID: id}, s.cfg.Now())
 }
 
 // Changed informs the agent's followers that it was changed or erased by another party, such as
 // another server on the same store. Drivers call it. It is cheap if the agent has no followers, may
 // be called from any goroutine and does not block.
-func (s *Service) Changed(project, id string) { s.live.changed(agentKey{project, id}) }
+func (s *Messages) Changed(project, id string) { s.live.changed(memory.Ref{Project: project, ID: id}) }
 
 // Searched informs the agent's followers of a search with this many hits.
-func (s *Service) Searched(project, id string, hits int) {
-	a := s.live.get(agentKey{project, id})
+func (s *Messages) Searched(project, id string, hits int) {
+	a := s.live.get(memory.Ref{Project: project, ID: id})
 	if a == nil {
 		return
 	}
@@ -136,16 +136,4 @@ func (s *Service) Searched(project, id string, hits int) {
 		f.AddNote(feed.Note{Action: memory.ActionSearched, Count: hits})
 		f.Poke()
 	}
-}
-
-// Doing returns the phase of the answer that is being generated, of several the one that has come
-// furthest, and its turn. ok is false if there is none whose turn is decided.
-func (s *Service) Doing(project, id string) (p memory.Phase, turn int64, ok bool) {
-	for _, f := range s.live.flying(agentKey{project, id}) {
-		t, phase := f.turn.Load(), memory.Phase(f.phase.Load())
-		if t != noTurn && (!ok || phase > p || phase == p && t > turn) {
-			p, turn, ok = phase, t, true
-		}
-	}
-	return p, turn, ok
 }

@@ -48,10 +48,10 @@ func TestSizeIsStored(t *testing.T) {
 	turn := begin(t, s, a.ID, nil, user("hello"))
 	settle(t, s, turn, agents.Answer{Generated: "four score and seven", Sent: "four score and seven", Complete: true})
 	heard := "four score"
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
+	if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Messages(t.Context(), "p", a.ID, memory.MessageQuery{Limit: 10})
+	list, err := s.Messages.Page(t.Context(), "p", a.ID, memory.MessageQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	s := newService(nil)
 	a := join(t, s, nil)
 	in := []memory.Message{system, user("a"), llm("b"), system, system, user("c"), system, llm("d"), user("e")}
-	stored, err := s.Append(t.Context(), "p", a.ID, in)
+	stored, err := s.Messages.Append(t.Context(), "p", a.ID, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 }
 
 // TestMessageIsSmall: each message of a turn is copied many times, so that a field more in each is
-// felt by the proxy. What few messages have belongs into Rare.
+// felt by the proxy. What few messages have belongs into Details.
 func TestMessageIsSmall(t *testing.T) {
 	t.Parallel()
 	if got := unsafe.Sizeof(memory.Message{}); got > 448 {
@@ -125,15 +125,15 @@ func TestMessageIsSmall(t *testing.T) {
 func TestAmend(t *testing.T) {
 	t.Parallel()
 	first := memory.Message{Role: memory.User, Content: "a"}
-	first.Amend(func(r *memory.Rare) { r.Category = "episodic" })
+	first.Amend(func(r *memory.Details) { r.Category = "episodic" })
 	second := first
-	second.Amend(func(r *memory.Rare) { r.Category, r.Raw = "semantic", "{}" })
-	if first.Category() != "episodic" || first.Raw() != "" || second.Category() != "semantic" || second.Raw() != "{}" {
-		t.Errorf("%+v and %+v", first.Rare, second.Rare)
+	second.Amend(func(r *memory.Details) { r.Category, r.Raw = "semantic", "{}" })
+	if first.Filed().Category != "episodic" || first.Filed().Raw != "" || second.Filed().Category != "semantic" || second.Filed().Raw != "{}" {
+		t.Errorf("%+v and %+v", first.Details, second.Details)
 	}
-	second.Amend(func(r *memory.Rare) { r.Category, r.Raw = "", "" })
-	if second.Rare != nil || second.Category() != "" || first.Category() != "episodic" {
-		t.Errorf("%+v and %+v", first.Rare, second.Rare)
+	second.Amend(func(r *memory.Details) { r.Category, r.Raw = "", "" })
+	if second.Details != nil || second.Filed().Category != "" || first.Filed().Category != "episodic" {
+		t.Errorf("%+v and %+v", first.Details, second.Details)
 	}
 	raw, err := json.Marshal(&first)
 	if err != nil {

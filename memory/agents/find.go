@@ -20,7 +20,7 @@ const (
 // as it was heard or as it was generated, in upper or lower case. A search for a text ends when it
 // has read enough, so that a page may have fewer agents than q.Limit, or none, and a Next all the
 // same. It leaves Total unset.
-func (s *Service) Find(ctx context.Context, q memory.AgentQuery, text string) (memory.AgentPage, error) {
+func (s *Agents) Find(ctx context.Context, q memory.AgentQuery, text string) (memory.AgentPage, error) {
 	q.NoTotal = true
 	if text == "" {
 		return s.cfg.Ledger.Agents(ctx, q)
@@ -36,7 +36,7 @@ func (s *Service) Find(ctx context.Context, q memory.AgentQuery, text string) (m
 		for i := range page.Heads {
 			h := &page.Heads[i]
 			calls, messages = calls+1, messages+int(min(h.NextSeq-1, findMessages))
-			says, err := s.says(ctx, h, text)
+			says, err := says(ctx, s.cfg.Ledger, h, text)
 			if err != nil {
 				return out, err
 			}
@@ -56,10 +56,10 @@ func (s *Service) Find(ctx context.Context, q memory.AgentQuery, text string) (m
 
 // says reports whether a text in lower case occurs in one of the agent's messages. It reads the
 // newest findMessages.
-func (s *Service) says(ctx context.Context, h *memory.Head, text string) (bool, error) {
+func says(ctx context.Context, ledger memory.Ledger, h *memory.Head, text string) (bool, error) {
 	const page = 1000
 	for after := max(0, h.NextSeq-1-findMessages); ; {
-		msgs, err := s.cfg.Ledger.Messages(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: after, Limit: page})
+		msgs, err := ledger.Messages(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: after, Limit: page})
 		if fault.Is(err, fault.NotFound) {
 			return false, nil // erased in the meantime
 		}

@@ -32,7 +32,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 		r := agents.JoinRequest{Project: "p", Name: name}
 		r.Settings.LLM.Variables = long
 		edit(&r.Settings)
-		if _, err := s.Join(t.Context(), r); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "filled in") {
+		if _, err := s.Agents.Join(t.Context(), r); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "filled in") {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
 	}
@@ -50,15 +50,15 @@ func TestEvidenceTotalOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		s := newService(nil)
 		a := join(t, s, nil)
-		if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("count"), llm("one two three four five")}); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("count"), llm("one two three four five")}); err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range order {
-			if _, err := s.Interrupt(t.Context(), "p", a.ID, all[i]); err != nil {
+			if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, all[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 1)
+		_, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 1)
 		got := fmt.Sprint(msgs[0].Content, msgs[0].EvidenceMS, msgs[0].InterruptMS)
 		if want == "" {
 			want = got
@@ -76,10 +76,10 @@ func TestCutAnswerStaysCut(t *testing.T) {
 	a := join(t, s, nil)
 	settle(t, s, begin(t, s, a.ID, nil, user("go")), agents.Answer{Generated: "one two", Sent: "one two", Err: agents.ErrInterrupted})
 	heard := "one two"
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
+	if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
-	_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 1)
+	_, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 1)
 	if m := msgs[0]; !m.Interrupted || m.Method != memory.VendorText {
 		t.Errorf("interrupted %v by %s, want a cut that the vendor's text speaks of", m.Interrupted, m.Method)
 	}
@@ -91,16 +91,16 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 	s := newService(func(c *agents.Config) { c.SettleWait = time.Millisecond })
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("go"))
-	if err := s.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
+	if err := s.Agents.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
 		t.Fatal(err)
 	}
 	settle(t, s, turn, agents.Answer{Generated: "one two", Sent: "one", Err: agents.ErrLeave})
-	_, msgs, _ := s.History(t.Context(), "p", a.ID, 5)
+	_, msgs, _ := s.Messages.History(t.Context(), "p", a.ID, 5)
 	if len(msgs) != 2 || msgs[1].Content != "one" {
 		t.Errorf("history %+v, want the cut answer in it", msgs)
 	}
-	if err := s.WaitIdle(t.Context(), "p", a.ID); err != nil {
-		t.Errorf("the flight never landed: %v", err)
+	if err := s.Turns.WaitIdle(t.Context(), "p", a.ID); err != nil {
+		t.Errorf("the answer never ended: %v", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSpeakAgainCutsNobody(t *testing.T) {
 	s := newService(nil)
 	a := join(t, s, nil)
 	speak := func() {
-		if _, err := s.Speak(t.Context(), "p", a.ID, "hello", agents.SpeakInterrupt, "k1"); err != nil {
+		if _, err := s.Turns.Speak(t.Context(), "p", a.ID, "hello", agents.SpeakInterrupt, "k1"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestSpeakAgainCutsNobody(t *testing.T) {
 	turn := begin(t, s, a.ID, func(err error) { t.Errorf("cut: %v", err) }, user("go"))
 	speak()
 	settle(t, s, turn, agents.Answer{Generated: "x", Sent: "x", Complete: true})
-	if _, msgs, _ := s.Recent(t.Context(), "p", a.ID, 9); len(msgs) != 3 {
+	if _, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 9); len(msgs) != 3 {
 		t.Errorf("%d messages, want 3", len(msgs))
 	}
 }
@@ -134,25 +134,25 @@ func TestTimersUnderLoad(t *testing.T) {
 			for i := range 50 {
 				r := agents.JoinRequest{Project: "p", Name: fmt.Sprint("bye", i)}
 				r.Settings.Farewell = memory.Farewell{Graceful: true, TimeoutS: 60}
-				a, err := s.Join(t.Context(), r)
+				a, err := s.Agents.Join(t.Context(), r)
 				if err != nil {
 					t.Fatal(err)
 				}
 				turns = append(turns, begin(t, s, a.ID, nil, user("bye")))
-				if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
+				if err := s.Agents.Leave(t.Context(), "p", a.ID, ""); err != nil {
 					t.Fatal(err)
 				}
 			}
 			other := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 1 })
 			time.Sleep(1100 * time.Millisecond) // fake time
 			synctest.Wait()
-			if a, _ := s.Agent(t.Context(), "p", other.ID); a.Status != memory.Stopped {
+			if a, _ := s.Agents.Agent(t.Context(), "p", other.ID); a.Status != memory.Stopped {
 				t.Errorf("another agent's timer waits for farewells: %s", a.Status)
 			}
 			time.Sleep(65 * time.Second) // their time is over, and the answers are cut
 			synctest.Wait()
 			for _, turn := range turns {
-				if a, _ := s.Agent(t.Context(), "p", turn.Agent.ID); a.Status != memory.Stopped {
+				if a, _ := s.Agents.Agent(t.Context(), "p", turn.Agent.ID); a.Status != memory.Stopped {
 					t.Errorf("%s after the farewell's time", a.Status)
 				}
 				settle(t, s, turn, agents.Answer{Generated: "x", Err: agents.ErrLeave})
@@ -168,24 +168,24 @@ func TestTimersUnderLoad(t *testing.T) {
 				x.Silence = memory.Silence{TimeoutMS: 1000, Action: "speak", Content: "hm?"}
 				x.IdleTimeoutS = 5
 			})
-			stop := s.Follow("p", a.ID).Close
+			stop := s.Messages.Follow("p", a.ID).Close
 			for range 40 {
 				time.Sleep(300 * time.Millisecond) // fake time
-				s.Touch("p", a.ID)
+				s.Messages.Touch("p", a.ID)
 			}
 			time.Sleep(time.Minute) // fake time
 			synctest.Wait()
-			_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 9)
+			_, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 9)
 			if len(msgs) != 1 || msgs[0].Source != memory.SourceSilence {
 				t.Errorf("messages %+v, want the silence broken once", msgs)
 			}
-			if a, _ := s.Agent(t.Context(), "p", a.ID); a.Status != memory.Running {
+			if a, _ := s.Agents.Agent(t.Context(), "p", a.ID); a.Status != memory.Running {
 				t.Errorf("%s while it is watched", a.Status)
 			}
 			stop()
 			time.Sleep(11 * time.Second) // fake time
 			synctest.Wait()
-			if a, _ := s.Agent(t.Context(), "p", a.ID); a.Status != memory.Stopped {
+			if a, _ := s.Agents.Agent(t.Context(), "p", a.ID); a.Status != memory.Stopped {
 				t.Errorf("%s when nobody watches", a.Status)
 			}
 		})
@@ -201,12 +201,12 @@ func TestTimersUnderLoad(t *testing.T) {
 			})
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 3600 })
-			if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
+			if err := s.Agents.Leave(t.Context(), "p", a.ID, ""); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(80 * time.Hour) // fake time
 			synctest.Wait()
-			if _, err := s.Agent(t.Context(), "p", a.ID); !fault.Is(err, fault.NotFound) {
+			if _, err := s.Agents.Agent(t.Context(), "p", a.ID); !fault.Is(err, fault.NotFound) {
 				t.Errorf("the agent is still there: %v", err)
 			}
 			if diff := cmp.Diff(0, len(errs)); diff != "" {

@@ -34,17 +34,17 @@ func TestHistoryIsOneRead(t *testing.T) {
 	for _, c := range []struct{ own, said, want, reads int }{{4, 60, 4, 1}, {0, 60, 32, 1}, {50, 60, 50, 2}, {50, 10, 10, 1}} {
 		store := &readCounter{Ledger: storetest.New()}
 		s := newService(func(c *agents.Config) { c.Ledger = store })
-		a, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: c.own}}})
+		a, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: c.own}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range c.said {
-			if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.User, Content: fmt.Sprint(i)}}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.User, Content: fmt.Sprint(i)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		store.reads.Store(0)
-		_, msgs, err := s.History(t.Context(), "p", a.ID, 0)
+		_, msgs, err := s.Messages.History(t.Context(), "p", a.ID, 0)
 		if err != nil || len(msgs) != c.want || msgs[len(msgs)-1].Content != fmt.Sprint(c.said-1) {
 			t.Errorf("%+v: %d messages: %v", c, len(msgs), err)
 		}

@@ -13,7 +13,7 @@ import (
 
 // InterruptRequest is what was heard of an answer; the zero value cuts what is being said now.
 type InterruptRequest struct {
-	TurnID  *int64  // the turn whose answer was cut; nil = the answer in flight, else the last one
+	TurnID  *int64  // the turn whose answer was cut; nil = the open answer, else the last one
 	Heard   *string // the text that was heard
 	HeardMS *int64  // how much audio was played, in ms; used if Heard is nil
 	AtMS    int64   // when it was cut, Unix ms; 0 = now
@@ -33,22 +33,23 @@ type Interruption struct {
 //
 // It returns fault.NotFound for an unknown turn, fault.Conflict for a turn without an answer, and
 // fault.Invalid for a heard text that is not part of the answer.
-func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (out Interruption, err error) {
+func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (out Interruption, err error) {
 	h, recent, err := s.cfg.Ledger.Recent(ctx, project, id, pendingLook, false)
 	if err != nil {
 		return out, err
 	}
+	ref := memory.Ref{Project: project, ID: id}
 	foreign := false // the heard text is not part of the named turn's answer so far
-	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(f *flight) bool {
-		if turn := f.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
+	cut := s.cutAnswers(ctx, ref, ErrInterrupted, func(o *openAnswer) bool {
+		if turn := o.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
 			return false
 		}
-		said := f.says(r.Heard)
+		said := o.says(r.Heard)
 		foreign = foreign || !said && r.TurnID != nil
 		return said
 	})
 	if len(cut) == 0 && s.peers != nil && pending(recent) {
-		r := s.ask(ctx, agentKey{project, id}, ErrInterrupted, h.NextSeq, r.TurnID, r.Heard)
+		r := s.ask(ctx, ref, ErrInterrupted, h.NextSeq, r.TurnID, r.Heard)
 		cut, foreign = r.Turns, foreign || r.Foreign
 	}
 	if foreign && len(cut) == 0 {
@@ -62,7 +63,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		}
 		rate = SpeakingRate(recent)
 	}
-	err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err = s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h, out.Answer = view.Head(), nil
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says && len(cut) == 0 || h.Agent.Archived()) {
 			return memory.Change{}, err // evidence may come late, a cut may not
@@ -71,7 +72,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if turn == nil && len(cut) > 0 {
 			turn = &cut[0]
 		}
-		r := r.redacted(view, s.Redactor(h.Agent))
+		r := r.redacted(view, s.messages.Redactor(h.Agent))
 		m, err := cutTarget(view, turn, r.Heard)
 		if err != nil || m.Seq == 0 {
 			switch {
@@ -85,7 +86,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if !says && len(cut) > 0 && m.Method != memory.DisconnectOnly {
 			return memory.Change{}, nil // an earlier answer of the same turn
 		}
-		m, changed, err := m.WithEvidence(r.evidence(m, rate, s.NowMS()), s.NowMS())
+		m, changed, err := m.WithEvidence(r.evidence(m, rate, s.messages.NowMS()), s.messages.NowMS())
 		if err != nil || !changed {
 			return memory.Change{}, err
 		}
@@ -164,7 +165,7 @@ func SpeakingRate(msgs []memory.Message) float64 {
 		if m.Role != memory.Assistant {
 			continue
 		}
-		if p := m.Playback(); p != nil {
+		if p := m.Heard().Playback; p != nil {
 			list := p.Stretches
 			if p.Audio != nil {
 				list = append(slices.Clone(list), *p.Audio)

@@ -10,17 +10,17 @@ import (
 
 // ByKey returns the agent with a key: the newest live one, else the newest. It returns
 // fault.NotFound if there is none.
-func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
-	k := agentKey{project, key}
-	if id, ok := s.keys.Get(k); ok {
-		h, _, err := s.HeadForTurn(ctx, project, id)
+func (s *Agents) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
+	known := [2]string{project, key}
+	if id, ok := s.keys.Get(known); ok {
+		h, _, err := s.turns.HeadForTurn(ctx, project, id)
 		if err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
 			return *h.Agent, nil
 		}
 		if fault.Is(err, fault.Unavailable) {
 			return memory.Agent{}, err
 		}
-		s.keys.Remove(k)
+		s.keys.Remove(known)
 	}
 	id, err := s.cfg.Ledger.ByKey(ctx, project, key)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent,
 		return memory.Agent{}, err
 	}
 	if !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
-		s.keys.Set(k, id)
+		s.keys.Set(known, id)
 	}
 	return *h.Agent, nil
 }

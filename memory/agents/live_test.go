@@ -41,10 +41,10 @@ func TestRunWaitsForTheStore(t *testing.T) {
 		a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 5 })
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.Run(ctx) }()
+		go func() { ended <- s.Agents.Run(ctx) }()
 		time.Sleep(15 * time.Second) // fake time
 		synctest.Wait()
-		if a, err := s.Agent(t.Context(), a.Project, a.ID); err != nil || a.Status != memory.Stopped {
+		if a, err := s.Agents.Agent(t.Context(), a.Project, a.ID); err != nil || a.Status != memory.Stopped {
 			t.Errorf("the idle agent is %s, %v", a.Status, err)
 		}
 		stop()

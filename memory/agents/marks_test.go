@@ -16,7 +16,7 @@ import (
 func marksService(t *testing.T) (*agents.Service, string) {
 	t.Helper()
 	s := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a" }})
-	a, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n"})
+	a, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func marksService(t *testing.T) (*agents.Service, string) {
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	s, id := marksService(t)
-	if _, err := s.Append(t.Context(), "p", id, []memory.Message{
+	if _, err := s.Messages.Append(t.Context(), "p", id, []memory.Message{
 		{Role: memory.User, Source: memory.SourceASR, Content: "Hi"},
 		{Role: memory.Assistant, Source: memory.SourceLLM, Content: "Good morning to you"},
 	}); err != nil {
@@ -37,7 +37,7 @@ func TestMarks(t *testing.T) {
 	type revs struct{ Rev, Born, Cut, Heard int64 }
 	got := func() revs {
 		t.Helper()
-		_, list, err := s.Recent(t.Context(), "p", id, 1)
+		_, list, err := s.Messages.Recent(t.Context(), "p", id, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestMarks(t *testing.T) {
 	heard, turn := "Good", int64(0)
 	ask := func(r agents.InterruptRequest) {
 		t.Helper()
-		if _, err := s.Interrupt(t.Context(), "p", id, r); err != nil {
+		if _, err := s.Turns.Interrupt(t.Context(), "p", id, r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestMarks(t *testing.T) {
 	ask(agents.InterruptRequest{Heard: &heard, AtMS: 1780000000000})
 	want("told again", revs{3, 2, 3, 3})
 	// Which keeps a place free behind it.
-	if _, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{
+	if _, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) { return agents.Plan{}, nil }, Cut: func(error) {},
 	}); err != nil {
 		t.Fatal(err)
@@ -79,12 +79,12 @@ func TestMarks(t *testing.T) {
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	s, id := marksService(t)
-	followed, other := s.Follow("p", id), s.Follow("p", id)
+	followed, other := s.Messages.Follow("p", id), s.Messages.Follow("p", id)
 	watched, stop := other.Wake(), other.Close
 	say := func(n int) {
 		t.Helper()
 		for range n {
-			if _, err := s.Append(t.Context(), "p", id, []memory.Message{{Role: memory.User, Source: memory.SourceASR, Content: "Hi"}}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", id, []memory.Message{{Role: memory.User, Source: memory.SourceASR, Content: "Hi"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -111,11 +111,11 @@ func TestFeed(t *testing.T) {
 		t.Errorf("%d changes, lost %t", len(fed.Written), fed.Lost)
 	}
 	say(1)
-	s.Changed("p", id)
+	s.Messages.Changed("p", id)
 	if fed = followed.Take(); !fed.Lost {
 		t.Error("what another server wrote is not told of")
 	}
-	s.Searched("p", id, 2)
+	s.Messages.Searched("p", id, 2)
 	if fed = followed.Take(); len(fed.Notes) != 1 || fed.Notes[0] != (feed.Note{Action: memory.ActionSearched, Count: 2}) {
 		t.Errorf("%+v", fed.Notes)
 	}
@@ -136,19 +136,19 @@ func TestMarksOfCopies(t *testing.T) {
 	call := memory.Message{
 		Role: memory.Assistant, Source: memory.SourceLLM, ToolCalls: []byte(`[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]`), Method: memory.AssumedFull,
 	}
-	if _, err := s.Append(t.Context(), "p", first.ID, []memory.Message{user("Hi"), llm("Good morning to you"), user("Look"), call, user("Well?")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", first.ID, []memory.Message{user("Hi"), llm("Good morning to you"), user("Look"), call, user("Well?")}); err != nil {
 		t.Fatal(err)
 	}
 	heard, turn := "Good", int64(0)
 	for range 3 {
-		if _, err := s.Interrupt(t.Context(), "p", first.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard, AtMS: 1780000000000}); err != nil {
+		if _, err := s.Turns.Interrupt(t.Context(), "p", first.ID, agents.InterruptRequest{TurnID: &turn, Heard: &heard, AtMS: 1780000000000}); err != nil {
 			t.Fatal(err)
 		}
 		heard += "?"
 	}
 	check := func(what, id string, rev int64) {
 		t.Helper()
-		_, msgs, err := s.Remembered(t.Context(), "p", id)
+		_, msgs, err := s.Messages.Remembered(t.Context(), "p", id)
 		if err != nil || len(msgs) == 0 {
 			t.Fatal(len(msgs), err)
 		}
@@ -161,7 +161,7 @@ func TestMarksOfCopies(t *testing.T) {
 	if _, err := memctx.New(s).Repair(t.Context(), "p", first.ID); err != nil {
 		t.Fatal(err)
 	}
-	a, err := s.Agent(t.Context(), "p", first.ID)
+	a, err := s.Agents.Agent(t.Context(), "p", first.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // ownMessage returns an assistant message that opens its own turn.
-func (s *Service) ownMessage(h *memory.Head, source memory.Source, text string, rev, now int64) memory.Message {
+func (s *Messages) ownMessage(h *memory.Head, source memory.Source, text string, rev, now int64) memory.Message {
 	// It cannot fail without a given turn
 	m, _ := h.Place(memory.Message{Role: memory.Assistant, Source: source, Content: text, Method: memory.AssumedFull}, rev, now, false)
 	return m

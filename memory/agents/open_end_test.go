@@ -18,7 +18,7 @@ func TestOpenEnd(t *testing.T) {
 		want string
 	}{
 		{"nothing was asked", func(t *testing.T, _ *outbox, s *agents.Service, id string) *agents.Service {
-			if _, err := s.Append(t.Context(), "p", id, []memory.Message{user("a")}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", id, []memory.Message{user("a")}); err != nil {
 				t.Fatal(err)
 			}
 			return s
@@ -53,7 +53,7 @@ func TestOpenEnd(t *testing.T) {
 		}, `103 1 "a" turn 0 answer_running`},
 		{"still running, and something was said behind it", func(t *testing.T, _ *outbox, s *agents.Service, id string) *agents.Service {
 			begin(t, s, id, nil, user("a"))
-			if _, err := s.Append(t.Context(), "p", id, []memory.Message{user("b")}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", id, []memory.Message{user("b")}); err != nil {
 				t.Fatal(err)
 			}
 			return s
@@ -65,7 +65,7 @@ func TestOpenEnd(t *testing.T) {
 		{"lost long ago", func(t *testing.T, o *outbox, s *agents.Service, id string) *agents.Service {
 			begin(t, s, id, nil, user("a"))
 			s = o.service()
-			if _, err := s.Append(t.Context(), "p", id, []memory.Message{user("b"), llm("c")}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", id, []memory.Message{user("b"), llm("c")}); err != nil {
 				t.Fatal(err)
 			}
 			return s
@@ -83,7 +83,7 @@ func TestOpenEnd(t *testing.T) {
 			s := o.service()
 			a := join(t, s, nil)
 			s = tt.do(t, o, s, a.ID)
-			if err := s.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
+			if err := s.Agents.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
 				t.Fatal(err)
 			}
 			o.told(t, tt.want)

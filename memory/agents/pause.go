@@ -21,18 +21,18 @@ const pausedArguments = `{"text":"[paused]"}`
 
 // Pause stops the storing of texts for d. A pause that is longer already stays as it is. It returns
 // fault.NotFound if the agent has ended.
-func (s *Service) Pause(ctx context.Context, project, id string, d time.Duration) (memory.Agent, error) {
-	return s.setPause(ctx, project, id, func(until, now int64) int64 { return max(until, now+d.Milliseconds()) })
+func (s *Agents) Pause(ctx context.Context, project, id string, d time.Duration) (memory.Agent, error) {
+	return s.setPause(ctx, memory.Ref{Project: project, ID: id}, func(until, now int64) int64 { return max(until, now+d.Milliseconds()) })
 }
 
 // Resume ends a pause, if there is one. It returns fault.NotFound if the agent has ended.
-func (s *Service) Resume(ctx context.Context, project, id string) (memory.Agent, error) {
-	return s.setPause(ctx, project, id, func(until, now int64) int64 { return min(until, now) })
+func (s *Agents) Resume(ctx context.Context, project, id string) (memory.Agent, error) {
+	return s.setPause(ctx, memory.Ref{Project: project, ID: id}, func(until, now int64) int64 { return min(until, now) })
 }
 
-func (s *Service) setPause(ctx context.Context, project, id string, end func(until, now int64) int64) (memory.Agent, error) {
+func (s *Agents) setPause(ctx context.Context, ref memory.Ref, end func(until, now int64) int64) (memory.Agent, error) {
 	var a memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err
@@ -40,7 +40,7 @@ func (s *Service) setPause(ctx context.Context, project, id string, end func(unt
 		a = *h.Agent
 		until := &a.Settings.PausedUntilMS
 		was := *until
-		if *until = end(was, s.NowMS()); *until == was {
+		if *until = end(was, s.messages.NowMS()); *until == was {
 			return memory.Change{}, nil
 		}
 		a.Rev = h.Rev + 1
@@ -50,7 +50,7 @@ func (s *Service) setPause(ctx context.Context, project, id string, end func(unt
 }
 
 // PausedUntil returns when the agent's pause ends, Unix ms, or 0 if it is not paused.
-func (s *Service) PausedUntil(a *memory.Agent) int64 {
+func (s *Messages) PausedUntil(a *memory.Agent) int64 {
 	if !a.Status.Active() || !s.paused(a) {
 		return 0
 	}
@@ -59,10 +59,10 @@ func (s *Service) PausedUntil(a *memory.Agent) int64 {
 
 // paused reports whether texts are not stored. What comes in late, after the agent has ended within
 // its pause, is not stored either.
-func (s *Service) paused(a *memory.Agent) bool { return a.Settings.PausedUntilMS > s.NowMS() }
+func (s *Messages) paused(a *memory.Agent) bool { return a.Settings.PausedUntilMS > s.NowMS() }
 
 // asStored returns a new message of the agent as it is stored.
-func (s *Service) asStored(a *memory.Agent, m memory.Message) memory.Message {
+func (s *Messages) asStored(a *memory.Agent, m memory.Message) memory.Message {
 	if m = m.Redacted(s.Redactor(a)); s.paused(a) {
 		m = withoutTexts(m)
 	}
@@ -113,8 +113,8 @@ func withoutTexts(m memory.Message) memory.Message {
 	if m.Failure != nil {
 		m.Failure = withoutText(m.Failure)
 	}
-	if m.Rare != nil {
-		m.Amend(func(r *memory.Rare) {
+	if m.Details != nil {
+		m.Amend(func(r *memory.Details) {
 			hide(&r.Filler)
 			r.WithThoughts, r.Members, r.Category, r.Raw, r.Earlier, r.Playback, r.Told = "", "", "", "", nil, nil, nil
 			if r.Item != nil {

@@ -11,11 +11,14 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// peers is a Service's side of Peers.
+// peers is this process among several on one store. It exchanges with the others which agents are
+// active and which have changed; what they ask about open answers goes to Turns.
 type peers struct {
 	memory.Peers
+	cfg    *Config
+	live   *registry
 	others atomic.Bool
-	told   map[agentKey]memory.Seen // what was recorded last; of the loop alone
+	told   map[memory.Ref]memory.Seen // what was recorded last; of the loop alone
 }
 
 // Times of the work with peers.
@@ -50,20 +53,21 @@ func cutBy(cause string) error {
 	return nil
 }
 
-// runPeers works with the other processes until ctx is done.
-func (s *Service) runPeers(ctx context.Context) {
+// run works with the other processes until ctx is done. answer answers their questions, and takeUp
+// takes up the agents that they create.
+func (s *peers) run(ctx context.Context, answer func(context.Context, memory.Question), takeUp func(*memory.Head, time.Time)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { s.every(ctx, beatEvery, nil, s.beat()) })
+	wg.Go(func() { s.every(ctx, beatEvery, nil, s.beat(takeUp)) })
 	var changed <-chan struct{}
-	if f, ok := s.peers.Peers.(memory.Followed); ok {
+	if f, ok := s.Peers.(memory.Followed); ok {
 		changed = f.Changed()
 	}
-	wg.Go(func() { s.every(ctx, tailEvery, changed, s.watchPeers()) })
+	wg.Go(func() { s.every(ctx, tailEvery, changed, s.watch()) })
 	seen := asked{at: map[int64]time.Time{}}
 	take := func(q memory.Question) {
 		if seen.first(q.No) {
-			wg.Go(func() { s.answerPeer(context.WithoutCancel(ctx), q) })
+			wg.Go(func() { answer(context.WithoutCancel(ctx), q) })
 		}
 	}
 	wg.Go(func() {
@@ -71,18 +75,18 @@ func (s *Service) runPeers(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case q := <-s.peers.Calls():
+			case q := <-s.Calls():
 				take(q)
 			}
 		}
 	})
 	var looked time.Time
 	s.every(ctx, askedEvery, nil, func(ctx context.Context) error {
-		if s.live.inFlight.Load() == 0 || s.peers.Notified() && time.Since(looked) < askedSafe {
+		if s.live.openCount.Load() == 0 || s.Notified() && time.Since(looked) < askedSafe {
 			return nil
 		}
 		looked = time.Now()
-		list, err := s.peers.Asked(ctx)
+		list, err := s.Asked(ctx)
 		for _, q := range list {
 			take(q)
 		}
@@ -118,7 +122,7 @@ const maxAsked = 1024
 
 // every calls do repeatedly, and when it is woken, until ctx is done. It reports the first of
 // several failures in a row.
-func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan struct{}, do func(context.Context) error) {
+func (s *peers) every(ctx context.Context, pause time.Duration, wake <-chan struct{}, do func(context.Context) error) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	failing := false
@@ -140,14 +144,14 @@ func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan st
 }
 
 // beat returns the function that records activity here and loads agents created elsewhere.
-func (s *Service) beat() func(context.Context) error {
+func (s *peers) beat(takeUp func(*memory.Head, time.Time)) func(context.Context) error {
 	var places []int64 // of the last calls of NewLive
 	return func(ctx context.Context) error {
-		others, err := s.peers.Beat(ctx, s.newActivity())
+		others, err := s.Beat(ctx, s.newActivity())
 		if err != nil {
 			return err
 		}
-		s.peers.others.Store(others)
+		s.others.Store(others)
 		if !others {
 			return nil
 		}
@@ -156,9 +160,9 @@ func (s *Service) beat() func(context.Context) error {
 			from = places[0]
 		}
 		now := s.cfg.Now()
-		at, err := s.peers.NewLive(ctx, from, func(h memory.Head) error {
-			if s.live.get(keyOf(h.Agent)) == nil {
-				s.takeUp(&h, now)
+		at, err := s.NewLive(ctx, from, func(h memory.Head) error {
+			if s.live.get(h.Agent.Ref()) == nil {
+				takeUp(&h, now)
 			}
 			return nil
 		})
@@ -173,40 +177,40 @@ func (s *Service) beat() func(context.Context) error {
 }
 
 // newActivity returns the activity since it was last recorded.
-func (s *Service) newActivity() []memory.Seen {
-	now := s.NowMS()
-	fresh := make(map[agentKey]memory.Seen, len(s.peers.told))
+func (s *peers) newActivity() []memory.Seen {
+	now := s.cfg.Now().UnixMilli()
+	fresh := make(map[memory.Ref]memory.Seen, len(s.told))
 	var out []memory.Seen
 	s.live.mu.RLock()
 	defer s.live.mu.RUnlock()
-	for k, a := range s.live.agents {
-		n := memory.Seen{Project: k.project, ID: k.id, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
+	for ref, a := range s.live.agents {
+		n := memory.Seen{Project: ref.Project, ID: ref.ID, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
 		a.mu.Lock()
-		if len(a.flights) > 0 {
+		if len(a.answers) > 0 {
 			n.AskedMS, n.SpokenMS = now, now
 		} else if len(a.feeds) > 0 {
 			n.AskedMS = now
 		}
 		learnt := a.learnt
 		a.mu.Unlock()
-		was, ok := s.peers.told[k]
+		was, ok := s.told[ref]
 		own := n.AskedMS > learnt.AskedMS || n.SpokenMS > learnt.SpokenMS
 		if own && (!ok || n.AskedMS-was.AskedMS >= seenGrain.Milliseconds() || n.SpokenMS-was.SpokenMS >= seenGrain.Milliseconds()) {
 			out, was = append(out, n), n
 		}
-		fresh[k] = was
+		fresh[ref] = was
 	}
-	s.peers.told = fresh
+	s.told = fresh
 	return out
 }
 
-// learnActivity takes over what other processes have seen of an agent.
-func (s *Service) learnActivity(ctx context.Context, k agentKey) error {
-	seen, err := s.peers.Seen(ctx, k.project, k.id)
+// learn takes over what other processes have seen of an agent.
+func (s *peers) learn(ctx context.Context, ref memory.Ref) error {
+	seen, err := s.Seen(ctx, ref.Project, ref.ID)
 	if err != nil {
 		return err
 	}
-	a := s.live.get(k)
+	a := s.live.get(ref)
 	if a == nil {
 		return nil
 	}
@@ -221,38 +225,38 @@ func (s *Service) learnActivity(ctx context.Context, k agentKey) error {
 	return nil
 }
 
-// watchPeers returns the function that notifies followers of changes by other processes.
-func (s *Service) watchPeers() func(context.Context) error {
-	known := map[agentKey]int64{}
+// watch returns the function that notifies followers of changes by other processes.
+func (s *peers) watch() func(context.Context) error {
+	known := map[memory.Ref]int64{}
 	follow := func(context.Context, []string, []string) error { return nil }
-	if f, ok := s.peers.Peers.(memory.Followed); ok {
+	if f, ok := s.Peers.(memory.Followed); ok {
 		follow = f.Follow
 	}
 	return func(ctx context.Context) error {
 		keys := s.live.followed()
-		if !s.peers.others.Load() {
+		if !s.others.Load() {
 			keys = nil
 		}
 		projects, ids := make([]string, len(keys)), make([]string, len(keys))
-		for i, k := range keys {
-			projects[i], ids[i] = k.project, k.id
+		for i, ref := range keys {
+			projects[i], ids[i] = ref.Project, ref.ID
 		}
 		told := follow(ctx, projects, ids)
 		if len(keys) == 0 {
 			clear(known)
 			return told
 		}
-		revs, err := s.peers.Revisions(ctx, projects, ids)
+		revs, err := s.Revisions(ctx, projects, ids)
 		if err != nil {
 			return err
 		}
-		fresh := make(map[agentKey]int64, len(keys))
-		for i, k := range keys {
+		fresh := make(map[memory.Ref]int64, len(keys))
+		for i, ref := range keys {
 			// What is followed since the last look may have changed in between.
-			if was, ok := known[k]; (!ok || revs[i] != was) && !s.live.knows(k, revs[i]) {
-				s.live.changed(k)
+			if was, ok := known[ref]; (!ok || revs[i] != was) && !s.live.knows(ref, revs[i]) {
+				s.live.changed(ref)
 			}
-			fresh[k] = revs[i]
+			fresh[ref] = revs[i]
 		}
 		known = fresh
 		return told
@@ -261,34 +265,34 @@ func (s *Service) watchPeers() func(context.Context) error {
 
 // answerPeer handles a question of another process, if it is about an answer that is being
 // generated here.
-func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
+func (s *Turns) answerPeer(ctx context.Context, q memory.Question) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait+peerTimeout)
 	defer cancel()
 	var r memory.Reply
-	var meant []*flight
-	for _, f := range s.live.placed(ctx, agentKey{q.Project, q.ID}, q.Before) {
-		if q.TurnID != nil && *q.TurnID != f.turn.Load() {
+	var meant []*openAnswer
+	for _, o := range s.live.placedBefore(ctx, memory.Ref{Project: q.Project, ID: q.ID}, q.Before) {
+		if q.TurnID != nil && *q.TurnID != o.turn.Load() {
 			continue
 		}
-		said := f.says(q.Heard)
+		said := o.says(q.Heard)
 		r.Foreign = r.Foreign || !said && q.TurnID != nil
 		if said {
-			meant = append(meant, f)
+			meant = append(meant, o)
 		}
 	}
 	var err error
 	if q.Cause == "" {
-		for _, f := range meant {
-			r.Turns, r.Phase = append(r.Turns, f.turn.Load()), max(r.Phase, memory.Phase(f.phase.Load()))
+		for _, o := range meant {
+			r.Turns, r.Phase = append(r.Turns, o.turn.Load()), max(r.Phase, memory.Phase(o.phase.Load()))
 		}
 	} else if cause := cutBy(q.Cause); cause != nil {
-		for _, f := range meant { // first, because the other process waits for it
-			f.stop(cause)
+		for _, o := range meant { // first, because the other process waits for it
+			o.stop(cause)
 		}
-		if !q.Tell && !landed(ctx, meant, takeAfter) {
+		if !q.Tell && !storedWithin(ctx, meant, takeAfter) {
 			err = s.peers.Take(ctx, q)
 		}
-		r.Turns = s.settled(ctx, meant)
+		r.Turns = s.waitStored(ctx, meant)
 	}
 	if err == nil && !q.Tell && (len(r.Turns) > 0 || r.Foreign) {
 		err = s.peers.Reply(ctx, q, r)
@@ -298,13 +302,13 @@ func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
 	}
 }
 
-// landed reports whether all flights have landed within the time.
-func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
+// storedWithin reports whether all answers are stored within the time.
+func storedWithin(ctx context.Context, cut []*openAnswer, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for _, f := range cut {
+	for _, o := range cut {
 		select {
-		case <-f.done:
+		case <-o.settled:
 		case <-ctx.Done():
 			return false
 		}
@@ -315,21 +319,21 @@ func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
 // askIfPending asks the other processes to cut their answers, if the ledger shows that one may be
 // under way; a nil cause only asks. On failure it returns an empty reply, and the caller goes on
 // with what is stored.
-func (s *Service) askIfPending(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) memory.Reply {
+func (s *Turns) askIfPending(ctx context.Context, ref memory.Ref, cause error, turn *int64, heard *string) memory.Reply {
 	if s.peers == nil {
 		return memory.Reply{}
 	}
-	h, list, err := s.cfg.Ledger.Recent(ctx, k.project, k.id, pendingLook, false)
+	h, list, err := s.cfg.Ledger.Recent(ctx, ref.Project, ref.ID, pendingLook, false)
 	if err != nil || !pending(list) {
 		return memory.Reply{}
 	}
-	return s.ask(ctx, k, cause, h.NextSeq, turn, heard)
+	return s.ask(ctx, ref, cause, h.NextSeq, turn, heard)
 }
 
 // ask is askIfPending for a caller that has already checked the ledger. before is the ledger's
 // next Seq then.
-func (s *Service) ask(ctx context.Context, k agentKey, cause error, before int64, turn *int64, heard *string) memory.Reply {
-	q := memory.Question{Project: k.project, ID: k.id, Before: before, TurnID: turn, Heard: heard}
+func (s *Turns) ask(ctx context.Context, ref memory.Ref, cause error, before int64, turn *int64, heard *string) memory.Reply {
+	q := memory.Question{Project: ref.Project, ID: ref.ID, Before: before, TurnID: turn, Heard: heard}
 	if cause != nil {
 		q.Cause = cause.Error()
 	}
@@ -358,11 +362,11 @@ func pending(list []memory.Message) bool {
 
 // supersedeElsewhere has other processes give up earlier answers to the turn of a repeated call. It
 // does not wait for them.
-func (s *Service) supersedeElsewhere(ctx context.Context, k agentKey, t *Turn) {
+func (s *Turns) supersedeElsewhere(ctx context.Context, ref memory.Ref, t *Turn) {
 	if s.peers == nil {
 		return
 	}
-	q := memory.Question{Project: k.project, ID: k.id, Cause: ErrSuperseded.Error(), Before: t.flight.place.Load(), TurnID: &t.TurnID, Tell: true}
+	q := memory.Question{Project: ref.Project, ID: ref.ID, Cause: ErrSuperseded.Error(), Before: t.answer.place.Load(), TurnID: &t.TurnID, Tell: true}
 	if _, err := s.peers.Ask(ctx, q); err != nil {
 		s.cfg.OnError("ask the other servers on the store", err)
 	}

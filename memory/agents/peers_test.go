@@ -116,21 +116,21 @@ var questions = map[string]struct {
 	}, agents.ErrOvertaken},
 	"repeats": {func(t *testing.T, s *agents.Service, id string) { begin(t, s, id, nil, words("one")) }, agents.ErrSuperseded},
 	"interrupts": {func(t *testing.T, s *agents.Service, id string) {
-		if _, err := s.Interrupt(t.Context(), "p", id, agents.InterruptRequest{}); err != nil {
+		if _, err := s.Turns.Interrupt(t.Context(), "p", id, agents.InterruptRequest{}); err != nil {
 			t.Error(err)
 		}
 	}, agents.ErrInterrupted},
 	"interrupts the turn": {func(t *testing.T, s *agents.Service, id string) {
 		// It has no answer to show.
-		_, _ = s.Interrupt(t.Context(), "p", id, agents.InterruptRequest{TurnID: new(int64)})
+		_, _ = s.Turns.Interrupt(t.Context(), "p", id, agents.InterruptRequest{TurnID: new(int64)})
 	}, agents.ErrInterrupted},
-	"cuts": {func(t *testing.T, s *agents.Service, id string) { s.Cut(t.Context(), "p", id, agents.ErrThink) }, agents.ErrThink},
+	"cuts": {func(t *testing.T, s *agents.Service, id string) { s.Turns.Cut(t.Context(), "p", id, agents.ErrThink) }, agents.ErrThink},
 	"barges in": {func(t *testing.T, s *agents.Service, id string) {
-		if _, err := s.AmendLive(t.Context(), "p", id, agents.LiveAnswer{Cut: true}, nil); err != nil {
+		if _, err := s.Turns.AmendLive(t.Context(), "p", id, agents.LiveAnswer{Cut: true}, nil); err != nil {
 			t.Error(err)
 		}
 	}, agents.ErrBargeIn},
-	"looks": {func(t *testing.T, s *agents.Service, id string) { s.Busy(t.Context(), "p", id) }, nil},
+	"looks": {func(t *testing.T, s *agents.Service, id string) { s.Turns.Busy(t.Context(), "p", id) }, nil},
 }
 
 // TestQuestionOfTheDead: a process asks others about an answer and dies. Its question neither cuts

@@ -23,7 +23,7 @@ const encodedExtra = 100
 func bytesOf(list []memory.Message) (n int64) {
 	for i := range list {
 		m := &list[i]
-		n += int64(encodedExtra + len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Members()))
+		n += int64(encodedExtra + len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Made().Members))
 	}
 	return n
 }

@@ -10,7 +10,7 @@ import (
 
 // Redactor returns what replaces personal data in the agent's texts, by the rules of its project
 // and its own. It is nil if there are none.
-func (s *Service) Redactor(a *memory.Agent) *redact.Redactor {
+func (s *Messages) Redactor(a *memory.Agent) *redact.Redactor {
 	rules := a.Settings.Redact
 	if s.cfg.Redact != nil {
 		rules = s.cfg.Redact(a.Project).With(rules)

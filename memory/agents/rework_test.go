@@ -44,14 +44,14 @@ func TestTrimOfABusyAgent(t *testing.T) {
 	other := newService(func(c *agents.Config) { c.Ledger = store.Ledger })
 	a := join(t, s, nil)
 	for i := range 6 {
-		if _, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint(i))}); err != nil {
+		if _, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n := 0
 	store.write = func() error {
 		n++
-		_, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint("new ", n))})
+		_, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint("new ", n))})
 		return err
 	}
 	keep := 2
@@ -59,7 +59,7 @@ func TestTrimOfABusyAgent(t *testing.T) {
 	if err != nil || out.Kept != 2 || out.Dropped != 6+n-2 {
 		t.Fatalf("%+v, err %v, with %d writes between", out, err, n)
 	}
-	_, msgs, err := s.Remembered(t.Context(), "p", a.ID)
+	_, msgs, err := s.Messages.Remembered(t.Context(), "p", a.ID)
 	if err != nil || len(msgs) != 2 || msgs[1].Content != fmt.Sprint("new ", n) {
 		t.Errorf("%+v, err %v", msgs, err)
 	}
@@ -74,7 +74,7 @@ func TestSummaryUpToWhatComes(t *testing.T) {
 		s := newService(func(c *agents.Config) { c.Ledger = store })
 		other := newService(func(c *agents.Config) { c.Ledger = store.Ledger })
 		a := join(t, s, nil)
-		stored, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), llm("two")})
+		stored, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), llm("two")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,14 +87,14 @@ func TestSummaryUpToWhatComes(t *testing.T) {
 			if n == 1 {
 				m = memory.Message{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}
 			}
-			_, err := other.Append(t.Context(), "p", a.ID, []memory.Message{m})
+			_, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{m})
 			return err
 		}
 		if _, err := memctx.New(s).SetSummary(t.Context(), "p", a.ID, "they met", stored[1].Seq+1); err != nil {
 			t.Fatal(err)
 		}
 		store.write = nil
-		_, msgs, err := s.Remembered(t.Context(), "p", a.ID)
+		_, msgs, err := s.Messages.Remembered(t.Context(), "p", a.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	s := newService(func(c *agents.Config) { c.MaxMessages = 5 })
 	a := join(t, s, nil)
 	call := memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: "I look", ToolCalls: json.RawMessage(`[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]`)}
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), call, user("two"), llm("three"), user("four")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), call, user("two"), llm("three"), user("four")}); err != nil {
 		t.Fatal(err)
 	}
 	_, before, err := turntable.Read(t.Context(), s, "p", a.ID)
@@ -130,7 +130,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("the turn table (-before +after):\n%s", d)
 	}
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("five")}); !fault.Is(err, fault.Quota) {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("five")}); !fault.Is(err, fault.Quota) {
 		t.Errorf("a full ledger took a message: %v", err)
 	}
 }

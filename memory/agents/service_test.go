@@ -38,7 +38,7 @@ func join(t *testing.T, s *agents.Service, edit func(*memory.Settings)) memory.A
 	if edit != nil {
 		edit(&r.Settings)
 	}
-	a, err := s.Join(t.Context(), r)
+	a, err := s.Agents.Join(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,14 @@ func TestTurnNumbers(t *testing.T) {
 				a := join(t, s, nil)
 				var got []memory.Message
 				if batch {
-					out, err := s.Append(t.Context(), "p", a.ID, tt.in)
+					out, err := s.Messages.Append(t.Context(), "p", a.ID, tt.in)
 					if err != nil {
 						t.Fatal(err)
 					}
 					got = out
 				} else {
 					for _, m := range tt.in {
-						out, err := s.Append(t.Context(), "p", a.ID, []memory.Message{m})
+						out, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{m})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -119,14 +119,14 @@ func TestTurnNumbersNeverGoDown(t *testing.T) {
 	a := join(t, s, nil)
 	m := user("a")
 	m.TurnID, m.GivenTurn = 5, true
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{m}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{m}); err != nil {
 		t.Fatal(err)
 	}
 	m.TurnID = 4
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("ok"), m}); !fault.Is(err, fault.Invalid) {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("ok"), m}); !fault.Is(err, fault.Invalid) {
 		t.Fatalf("error %v, want invalid", err)
 	}
-	if _, msgs, _ := s.Recent(t.Context(), "p", a.ID, 10); len(msgs) != 1 {
+	if _, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 10); len(msgs) != 1 {
 		t.Errorf("%d messages stored, want 1: a refused batch stores nothing", len(msgs))
 	}
 }
@@ -141,7 +141,7 @@ func begin(t *testing.T, s *agents.Service, id string, cut func(error), msgs ...
 	if cut == nil {
 		cut = func(error) {}
 	}
-	turn, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: plan(msgs...), Cut: cut})
+	turn, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{Plan: plan(msgs...), Cut: cut})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func begin(t *testing.T, s *agents.Service, id string, cut func(error), msgs ...
 
 func settle(t *testing.T, s *agents.Service, turn *agents.Turn, a agents.Answer) memory.Message {
 	t.Helper()
-	m, err := s.Settle(t.Context(), turn, a)
+	m, err := s.Turns.Settle(t.Context(), turn, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestLateAnswerKeepsItsPlace(t *testing.T) {
 	second := begin(t, s, a.ID, nil, user("two"))
 	settle(t, s, second, agents.Answer{Generated: "two!", Sent: "two!", Complete: true})
 	settle(t, s, first, agents.Answer{Generated: "one!", Sent: "one!", Complete: true})
-	_, msgs, err := s.History(t.Context(), "p", a.ID, 32)
+	_, msgs, err := s.Messages.History(t.Context(), "p", a.ID, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,11 +208,11 @@ func TestGhost(t *testing.T) {
 	}
 	settle(t, s, ghost, agents.Answer{Generated: "gho", Sent: "gh", Err: cause})
 	settle(t, s, again, agents.Answer{Generated: "hi", Sent: "hi", Complete: true})
-	_, shown, _ := s.History(t.Context(), "p", a.ID, 32)
+	_, shown, _ := s.Messages.History(t.Context(), "p", a.ID, 32)
 	if len(shown) != 2 || shown[1].Content != "hi" {
 		t.Errorf("history %+v, want the question and one answer", shown)
 	}
-	_, all, _ := s.Recent(t.Context(), "p", a.ID, 32)
+	_, all, _ := s.Messages.Recent(t.Context(), "p", a.ID, 32)
 	found := false
 	for _, m := range all {
 		found = found || m.State == memory.Superseded && m.Original() == "gho"
@@ -230,12 +230,12 @@ func TestInterruptInFlight(t *testing.T) {
 	turn := begin(t, s, a.ID, func(err error) { cut <- err }, user("tell me"))
 	go func() {
 		err := <-cut
-		_, _ = s.Settle(context.Background(), turn, agents.Answer{Generated: "once upon a time", Sent: "once upon", Err: err})
+		_, _ = s.Turns.Settle(context.Background(), turn, agents.Answer{Generated: "once upon a time", Sent: "once upon", Err: err})
 	}()
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{}); err != nil {
+	if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	_, msgs, _ := s.History(t.Context(), "p", a.ID, 32)
+	_, msgs, _ := s.Messages.History(t.Context(), "p", a.ID, 32)
 	got := msgs[len(msgs)-1]
 	if got.Content != "once upon" || !got.Interrupted || got.Original() != "once upon a time" || got.InterruptBy != memory.ByAPIInterrupt {
 		t.Errorf("stored %+v", got)
@@ -260,19 +260,19 @@ func TestEvidenceOrder(t *testing.T) {
 	record := func(order []int) memory.Message {
 		s := newService(nil)
 		a := join(t, s, nil)
-		if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("when?"), llm(whole)}); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("when?"), llm(whole)}); err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range order {
-			if _, err := s.Interrupt(t.Context(), "p", a.ID, evidence[i]); err != nil {
+			if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, evidence[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 1)
+		_, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 1)
 		m := msgs[0]
 		m.Rev, m.Timestamp = 0, 0
-		m.Marks.Cut, m.Marks.Heard = 0, 0                 // revisions, too
-		m.Amend(func(r *memory.Rare) { r.Earlier = nil }) // what was replaced depends on the order
+		m.Marks.Cut, m.Marks.Heard = 0, 0                    // revisions, too
+		m.Amend(func(r *memory.Details) { r.Earlier = nil }) // what was replaced depends on the order
 		if m.EvidenceMS == 0 {
 			m.InterruptMS = 0 // the time of the call
 		}
@@ -299,7 +299,7 @@ func run(t *testing.T, s *agents.Service) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- s.Agents.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -313,7 +313,7 @@ func TestTimers(t *testing.T) {
 	t.Parallel()
 	status := func(t *testing.T, s *agents.Service, id string) memory.Agent {
 		synctest.Wait()
-		a, err := s.Agent(t.Context(), "p", id)
+		a, err := s.Agents.Agent(t.Context(), "p", id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +326,7 @@ func TestTimers(t *testing.T) {
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 10 })
 			time.Sleep(9 * time.Second) // fake time
-			s.Touch("p", a.ID)
+			s.Messages.Touch("p", a.ID)
 			time.Sleep(9 * time.Second)
 			if got := status(t, s, a.ID); got.Status != memory.Running {
 				t.Errorf("%s after a touch, want RUNNING", got.Status)
@@ -382,7 +382,7 @@ func TestTimers(t *testing.T) {
 			})
 			said := func() int {
 				synctest.Wait()
-				_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 100)
+				_, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 100)
 				n := 0
 				for _, m := range msgs {
 					if m.Source == memory.SourceSilence {
@@ -398,7 +398,7 @@ func TestTimers(t *testing.T) {
 			if n := said(); n != 1 {
 				t.Errorf("said %d times in one silence, want 1", n)
 			}
-			if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("yes"), llm("good")}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("yes"), llm("good")}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
@@ -437,12 +437,12 @@ func TestTimers(t *testing.T) {
 			s := newService(nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.LLM.Greeting, x.LLM.GreetingDelay = "hello", 500 })
-			if _, msgs, _ := s.Recent(t.Context(), "p", a.ID, 1); len(msgs) != 0 {
+			if _, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 1); len(msgs) != 0 {
 				t.Errorf("said %q at once", msgs[0].Content)
 			}
 			time.Sleep(600 * time.Millisecond)
 			synctest.Wait()
-			_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 10)
+			_, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 10)
 			if len(msgs) != 1 || msgs[0].Source != memory.SourceGreeting || msgs[0].TurnID != 0 {
 				t.Errorf("messages %+v, want one greeting in turn 0", msgs)
 			}
@@ -455,7 +455,7 @@ func TestTimers(t *testing.T) {
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.Farewell = memory.Farewell{Graceful: true, TimeoutS: 30} })
 			turn := begin(t, s, a.ID, nil, user("bye"))
-			if err := s.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
+			if err := s.Agents.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
@@ -463,18 +463,18 @@ func TestTimers(t *testing.T) {
 				t.Errorf("%s during the farewell, want IDLE", got.Status)
 			}
 			for _, key := range []string{"", "k-2"} {
-				if err := s.Leave(t.Context(), "p", a.ID, key); !fault.Is(err, fault.NotFound) {
+				if err := s.Agents.Leave(t.Context(), "p", a.ID, key); !fault.Is(err, fault.NotFound) {
 					t.Errorf("a second leave with key %q: %v, want not found", key, err)
 				}
 			}
-			if err := s.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
+			if err := s.Agents.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
 				t.Errorf("the same leave again during the farewell: %v", err)
 			}
 			settle(t, s, turn, agents.Answer{Generated: "good bye", Sent: "good bye", Complete: true})
 			if got := status(t, s, a.ID); got.Status != memory.Stopped || got.Message != memory.EndOK {
 				t.Errorf("%s %q, want STOPPED OK", got.Status, got.Message)
 			}
-			if err := s.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
+			if err := s.Agents.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
 				t.Errorf("the same leave again after the end: %v", err)
 			}
 		})
@@ -487,14 +487,14 @@ func TestTimers(t *testing.T) {
 			a := join(t, s, nil)
 			cut := make(chan error, 1)
 			turn := begin(t, s, a.ID, func(err error) { cut <- err }, user("go on"))
-			if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
+			if err := s.Agents.Leave(t.Context(), "p", a.ID, ""); err != nil {
 				t.Fatal(err)
 			}
 			settle(t, s, turn, agents.Answer{Generated: "a b c", Sent: "a b", Err: <-cut})
 			if got := status(t, s, a.ID); got.Status != memory.Stopped {
 				t.Fatalf("%s, want STOPPED", got.Status)
 			}
-			_, msgs, _ := s.History(t.Context(), "p", a.ID, 10)
+			_, msgs, _ := s.Messages.History(t.Context(), "p", a.ID, 10)
 			if m := msgs[len(msgs)-1]; m.Content != "a b" || m.InterruptBy != memory.ByAPILeave {
 				t.Errorf("last message %+v, want the cut answer", m)
 			}

@@ -34,7 +34,7 @@ func sessionTTL(m *memory.Memory, server int) int {
 
 // predecessor returns the agent whose memory a new one continues: the last ended one of its name,
 // else of the project's with one of its keys, else nil.
-func (s *Service) predecessor(ctx context.Context, a *memory.Agent) (*memory.Agent, error) {
+func (s *Agents) predecessor(ctx context.Context, a *memory.Agent) (*memory.Agent, error) {
 	look := func(id string, err error) (*memory.Agent, error) {
 		if err == nil {
 			var h memory.Head
@@ -62,7 +62,7 @@ func (s *Service) predecessor(ctx context.Context, a *memory.Agent) (*memory.Age
 }
 
 // inherit sets what a new agent takes over, and returns the messages.
-func (s *Service) inherit(ctx context.Context, a *memory.Agent, mode memory.Inherit) ([]memory.Message, error) {
+func (s *Agents) inherit(ctx context.Context, a *memory.Agent, mode memory.Inherit) ([]memory.Message, error) {
 	if mode == "" || mode == memory.InheritNone {
 		return nil, nil
 	}
@@ -70,7 +70,7 @@ func (s *Service) inherit(ctx context.Context, a *memory.Agent, mode memory.Inhe
 	if err != nil || from == nil {
 		return nil, err
 	}
-	h, msgs, err := s.Remembered(ctx, a.Project, from.ID)
+	h, msgs, err := s.messages.Remembered(ctx, a.Project, from.ID)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil // erased in the meantime
 	}
@@ -86,7 +86,7 @@ func (s *Service) inherit(ctx context.Context, a *memory.Agent, mode memory.Inhe
 	var taken []memory.Message
 	switch {
 	case mode == memory.InheritFull:
-		taken = s.inheritable(msgs)
+		taken = s.messages.inheritable(msgs)
 		in.Messages, in.LeftOut = len(taken), len(msgs)-len(taken)
 	case s.cfg.Summaries != nil && slices.ContainsFunc(msgs, func(m memory.Message) bool { return !m.Role.Instructs() }):
 		in.Ancestors = append(slices.Clone(in.Ancestors), memory.Ancestor{ID: from.ID})
@@ -111,7 +111,7 @@ const (
 // inheritable returns a copy of the newest messages within the limits, and before them the newest
 // older instructions, which apply to all that follows. The messages do not start with a tool's
 // result.
-func (s *Service) inheritable(msgs []memory.Message) []memory.Message {
+func (s *Messages) inheritable(msgs []memory.Message) []memory.Message {
 	most := MaxInherited
 	if s.cfg.MaxMessages > 0 {
 		most = min(most, s.cfg.MaxMessages/2)
@@ -144,7 +144,7 @@ func (s *Service) inheritable(msgs []memory.Message) []memory.Message {
 
 // bytes returns the size of the message's texts.
 func sizeOf(m *memory.Message) int {
-	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw()) + len(m.Members())
+	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Filed().Raw) + len(m.Made().Members)
 }
 
 // inherited returns the message as another agent takes it over: what was said and heard. Its IDs,
@@ -154,14 +154,14 @@ func inherited(m memory.Message, agentID string, seq int64) memory.Message {
 	m.UpstreamID, m.Timings, m.Usage, m.Failure = "", nil, nil, nil
 	m.DropPlayback()
 	m.DropTold()
-	if m.CopyOf() != 0 { // of a ledger that is another agent's
-		m.Amend(func(r *memory.Rare) { r.CopyOf = 0 })
+	if m.Filed().CopyOf != 0 { // of a ledger that is another agent's
+		m.Amend(func(r *memory.Details) { r.CopyOf = 0 })
 	}
-	m.Marks = memory.Marks{}       // the revisions of the other agent
-	if it := m.Item(); it != nil { // the copy has an id of its own, and is its agent's
+	m.Marks = memory.Marks{}             // the revisions of the other agent
+	if it := m.Filed().Item; it != nil { // the copy has an id of its own, and is its agent's
 		item := *it
 		item.ID, item.AgentID = "", agentID
-		m.Amend(func(r *memory.Rare) { r.Item = &item })
+		m.Amend(func(r *memory.Details) { r.Item = &item })
 	}
 	return m
 }
@@ -181,11 +181,11 @@ func (t *evictionLocks) of(project string) *sync.Mutex {
 
 // create stores a new agent. At the project's limit it ends the agent that has been idle longest,
 // if the server is configured so.
-func (s *Service) create(ctx context.Context, a memory.Agent, c memory.Change) (stored memory.Agent, created bool, err error) {
+func (s *Agents) create(ctx context.Context, a memory.Agent, c memory.Change) (stored memory.Agent, created bool, err error) {
 	store := func() error {
 		stored, created, err = s.cfg.Ledger.Create(ctx, a, s.cfg.MaxAgents, c)
 		if created {
-			s.live.add(keyOf(&stored), s.cfg.Now()) // now, so that the next in line finds it
+			s.live.add(stored.Ref(), s.cfg.Now()) // now, so that the next in line finds it
 		}
 		return err
 	}
@@ -224,23 +224,23 @@ const unknownWait = 5 * time.Millisecond
 
 // dropIdlest ends the agent of the project that was idle for longest; false where none is idle. For
 // a new agent whose memory model has all its sessions, only agents with that model may go.
-func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error) {
+func (s *Agents) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error) {
 	project := a.Project
 	only, err := s.sessions(ctx, a)
 	if err != nil {
 		return false, err
 	}
-	k, since, ok := s.live.idlest(project, only, s.cfg.Now())
+	ref, since, ok := s.live.idlest(project, only, s.cfg.Now())
 	if !ok {
 		return false, nil
 	}
 	if s.peers != nil { // others may have had to do with it
-		if err := s.learnActivity(ctx, k); err != nil {
+		if err := s.peers.learn(ctx, ref); err != nil {
 			return false, err
 		}
 	}
-	err = s.stop(ctx, project, k.id, EndDropped, "", func(a memory.Agent) error {
-		if !a.Status.Ended() && s.live.activity(k, s.cfg.Now()).After(since) {
+	err = s.stop(ctx, ref, EndDropped, "", func(a memory.Agent) error {
+		if !a.Status.Ended() && s.live.activity(ref, s.cfg.Now()).After(since) {
 			return errNotDue // the agent was asked for in the meantime
 		}
 		return nil
@@ -253,7 +253,7 @@ func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error)
 
 // sessions returns the live agents with the memory model of a new one if there are as many as the
 // model allows, else nil.
-func (s *Service) sessions(ctx context.Context, a *memory.Agent) (map[string]bool, error) {
+func (s *Agents) sessions(ctx context.Context, a *memory.Agent) (map[string]bool, error) {
 	m := &a.Settings.Memory
 	if m.MaxSessions == 0 {
 		return nil, nil
@@ -276,8 +276,8 @@ func (s *Service) sessions(ctx context.Context, a *memory.Agent) (map[string]boo
 func (r *registry) running(project string) (n int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for k, a := range r.agents {
-		if k.project == project {
+	for ref, a := range r.agents {
+		if ref.Project == project {
 			a.mu.Lock()
 			if a.live {
 				n++
@@ -290,19 +290,19 @@ func (r *registry) running(project string) (n int) {
 
 // idlest returns the live agent of a project that has been idle longest, and since when; ok is
 // false if all are busy. Unless only is nil, it is one of those.
-func (r *registry) idlest(project string, only map[string]bool, now time.Time) (out agentKey, since time.Time, ok bool) {
+func (r *registry) idlest(project string, only map[string]bool, now time.Time) (out memory.Ref, since time.Time, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for k, a := range r.agents {
-		if k.project != project || only != nil && !only[k.id] {
+	for ref, a := range r.agents {
+		if ref.Project != project || only != nil && !only[ref.ID] {
 			continue
 		}
 		a.mu.Lock()
-		idle := a.live && len(a.flights)+len(a.feeds) == 0
+		idle := a.live && len(a.answers)+len(a.feeds) == 0
 		a.mu.Unlock()
 		at := time.Unix(0, a.asked.Load())
-		if idle && (!ok || at.Before(since) || at.Equal(since) && k.id < out.id) {
-			out, since, ok = k, at, true
+		if idle && (!ok || at.Before(since) || at.Equal(since) && ref.ID < out.ID) {
+			out, since, ok = ref, at, true
 		}
 	}
 	return out, since, ok

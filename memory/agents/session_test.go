@@ -29,7 +29,7 @@ func again(t *testing.T, s *agents.Service, r agents.JoinRequest) memory.Agent {
 	if r.Project == "" {
 		r.Project = "p"
 	}
-	a, err := s.Join(t.Context(), r)
+	a, err := s.Agents.Join(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func again(t *testing.T, s *agents.Service, r agents.JoinRequest) memory.Agent {
 
 func leave(t *testing.T, s *agents.Service, a memory.Agent) {
 	t.Helper()
-	if err := s.Leave(t.Context(), a.Project, a.ID, ""); err != nil {
+	if err := s.Agents.Leave(t.Context(), a.Project, a.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -56,7 +56,7 @@ func TestInheritFull(t *testing.T) {
 	said.Timings, said.UpstreamID = &memory.Timings{StartMS: 1, TotalMS: 2}, "chatcmpl-1"
 	draft := user("draft")
 	draft.Status = memory.Draft
-	if _, err := s.Append(t.Context(), "p", first.ID, []memory.Message{user("When?"), said, draft, user("Sure?")}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", first.ID, []memory.Message{user("When?"), said, draft, user("Sure?")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := memctx.New(s).SetSummary(t.Context(), "p", first.ID, "His name is Ada.", 0); err != nil {
@@ -71,7 +71,7 @@ func TestInheritFull(t *testing.T) {
 	if got := second.Settings.Memory.Summary; got != "His name is Ada." {
 		t.Errorf("summary %q", got)
 	}
-	h, msgs, err := s.Remembered(t.Context(), "p", second.ID)
+	h, msgs, err := s.Messages.Remembered(t.Context(), "p", second.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestInheritFull(t *testing.T) {
 	if err != nil || len(rows) != 1 || rows[0].TurnID != 2 {
 		t.Errorf("the turn table holds turns of another agent: %+v, %v", rows, err)
 	}
-	if _, err := s.Append(t.Context(), "p", second.ID, []memory.Message{{ID: "a1", Role: memory.User, Content: "x"}}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", second.ID, []memory.Message{{ID: "a1", Role: memory.User, Content: "x"}}); err != nil {
 		t.Errorf("an id of the agent before: %v", err)
 	}
 	leave(t, s, second)
@@ -149,7 +149,7 @@ func TestInheritFrom(t *testing.T) {
 	if none.Settings.Memory.Inherited != nil {
 		t.Errorf("inherit none: %+v", none.Settings.Memory.Inherited)
 	}
-	if err := s.Erase(t.Context(), "p", none.ID); err != nil {
+	if err := s.Agents.Erase(t.Context(), "p", none.ID); err != nil {
 		t.Fatal(err)
 	}
 	last := from(agents.JoinRequest{Name: "one"})
@@ -169,7 +169,7 @@ func TestInheritInstructions(t *testing.T) {
 		msgs = append(msgs, user("x"))
 	}
 	for i := 0; i < len(msgs); i += memory.MaxBatch {
-		if _, err := s.Append(t.Context(), "p", first.ID, msgs[i:min(len(msgs), i+memory.MaxBatch)]); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", first.ID, msgs[i:min(len(msgs), i+memory.MaxBatch)]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +178,7 @@ func TestInheritInstructions(t *testing.T) {
 	if in := second.Settings.Memory.Inherited; in == nil || in.Messages != agents.MaxInherited || in.LeftOut != 5 {
 		t.Fatalf("%+v", in)
 	}
-	_, got, err := s.Remembered(t.Context(), "p", second.ID)
+	_, got, err := s.Messages.Remembered(t.Context(), "p", second.ID)
 	if err != nil || got[0].Content != "be brief" || got[1].Content != "x" {
 		t.Errorf("%+v %+v, %v", got[0], got[1], err)
 	}
@@ -198,7 +198,7 @@ func TestInheritBounds(t *testing.T) {
 		msgs = append(msgs, user("x"))
 	}
 	for i := 0; i < len(msgs); i += memory.MaxBatch {
-		if _, err := s.Append(t.Context(), "p", first.ID, msgs[i:min(len(msgs), i+memory.MaxBatch)]); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", first.ID, msgs[i:min(len(msgs), i+memory.MaxBatch)]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestInheritBounds(t *testing.T) {
 	if in := second.Settings.Memory.Inherited; in == nil || in.Messages != agents.MaxInherited-1 || in.LeftOut != 3 {
 		t.Fatalf("%+v", in)
 	}
-	_, got, err := s.Remembered(t.Context(), "p", second.ID)
+	_, got, err := s.Messages.Remembered(t.Context(), "p", second.ID)
 	if err != nil || got[0].Role != memory.User {
 		t.Errorf("%+v, %v", got[0], err)
 	}
@@ -220,21 +220,21 @@ func TestInheritSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(nil)
 		first := again(t, s, agents.JoinRequest{Name: "n"})
-		if _, err := s.Append(t.Context(), "p", first.ID, []memory.Message{user("old")}); err != nil {
+		if _, err := s.Messages.Append(t.Context(), "p", first.ID, []memory.Message{user("old")}); err != nil {
 			t.Fatal(err)
 		}
 		leave(t, s, first)
 		time.Sleep(time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s.Run(ctx) }()
+		go func() { done <- s.Agents.Run(ctx) }()
 		second := again(t, s, agents.JoinRequest{Name: "n", Inherit: memory.InheritFull, Settings: memory.Settings{
 			LLM: memory.LLMSettings{Greeting: "Hello again.", GreetingDelay: 2000}, Silence: memory.Silence{TimeoutMS: 10_000, Action: "speak", Content: "Still there?"},
 		}})
 		at := func(after time.Duration) string {
 			time.Sleep(after)
 			synctest.Wait()
-			_, msgs, err := s.Remembered(t.Context(), "p", second.ID)
+			_, msgs, err := s.Messages.Remembered(t.Context(), "p", second.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,10 +277,10 @@ func TestDropIdle(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 				elsewhere := again(t, s, agents.JoinRequest{Project: "other", Name: "0"})
-				s.Touch("p", joined[0].ID)
-				stopWatching := s.Follow("p", joined[1].ID).Close
+				s.Messages.Touch("p", joined[0].ID)
+				stopWatching := s.Messages.Follow("p", joined[1].ID).Close
 				time.Sleep(time.Minute)
-				_, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "new", Properties: []byte("{}")})
+				_, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "new", Properties: []byte("{}")})
 				if !drop {
 					if !fault.Is(err, fault.Quota) {
 						t.Errorf("over the limit: %v", err)
@@ -293,7 +293,7 @@ func TestDropIdle(t *testing.T) {
 				}
 				want := func(a memory.Agent, status memory.Status, message string) {
 					t.Helper()
-					now, err := s.Agent(t.Context(), a.Project, a.ID)
+					now, err := s.Agents.Agent(t.Context(), a.Project, a.ID)
 					if err != nil || now.Status != status || now.Message != message {
 						t.Errorf("agent %s: %s %q, %v", a.Name, now.Status, now.Message, err)
 					}
@@ -303,7 +303,7 @@ func TestDropIdle(t *testing.T) {
 				want(joined[2], memory.Stopped, agents.EndDropped)
 				want(elsewhere, memory.Running, "")
 				time.Sleep(time.Minute)
-				s.Touch("p", joined[0].ID)
+				s.Messages.Touch("p", joined[0].ID)
 				again(t, s, agents.JoinRequest{Name: "newer"})
 				want(joined[0], memory.Running, "")
 				stopWatching()
@@ -317,9 +317,9 @@ func TestDropIdleBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(func(c *agents.Config) { c.MaxAgents, c.DropIdle = 1, true })
 	a := again(t, s, agents.JoinRequest{Name: "busy"})
-	stop := s.Follow("p", a.ID).Close
+	stop := s.Messages.Follow("p", a.ID).Close
 	defer stop()
-	if _, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "new", Properties: []byte("{}")}); !fault.Is(err, fault.Quota) {
+	if _, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "new", Properties: []byte("{}")}); !fault.Is(err, fault.Quota) {
 		t.Errorf("%v", err)
 	}
 }
@@ -333,14 +333,14 @@ func TestDropIdleRace(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			_, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: fmt.Sprint(i), Properties: []byte("{}")})
+			_, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: fmt.Sprint(i), Properties: []byte("{}")})
 			if err != nil {
 				t.Error(errors.Unwrap(err), err)
 			}
 		})
 	}
 	wg.Wait()
-	page, err := s.Agents(t.Context(), memory.AgentQuery{Project: "p", Statuses: []memory.Status{memory.Running}, Limit: 100})
+	page, err := s.Agents.List(t.Context(), memory.AgentQuery{Project: "p", Statuses: []memory.Status{memory.Running}, Limit: 100})
 	if err != nil || page.Total != limit {
 		t.Errorf("%d agents run, %v", page.Total, err)
 	}

@@ -23,7 +23,7 @@ const (
 // Speak makes the agent say a text: it is stored as an assistant message with source command, and
 // followers get it. key, if not empty, is the message's ID, so that a repeated call speaks once. It
 // returns fault.NotFound if the agent has ended.
-func (s *Service) Speak(ctx context.Context, project, id, text string, p Priority, key string) (memory.Agent, error) {
+func (s *Turns) Speak(ctx context.Context, project, id, text string, p Priority, key string) (memory.Agent, error) {
 	h, err := s.cfg.Ledger.Head(ctx, project, id)
 	if err != nil {
 		return memory.Agent{}, err
@@ -32,7 +32,7 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 		return memory.Agent{}, err
 	}
 	m := memory.Message{Role: memory.Assistant, Source: memory.SourceCommand, Content: text, ID: key}
-	if known, err := s.Stored(ctx, project, id, m); err != nil || known {
+	if known, err := s.messages.Stored(ctx, project, id, m); err != nil || known {
 		return *h.Agent, err
 	}
 	if _, busy := s.Busy(ctx, project, id); busy {
@@ -41,16 +41,16 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 			return *h.Agent, nil
 		case SpeakInterrupt:
 			s.Cut(ctx, project, id, ErrSpeak)
-		// The answer in flight has its place in the ledger already, before this one.
+		// The open answer has its place in the ledger already, before this one.
 		case SpeakAppend:
 		}
 	}
-	return s.say(ctx, project, id, m, func(memory.Head) error { return nil })
+	return s.messages.say(ctx, memory.Ref{Project: project, ID: id}, m, func(memory.Head) error { return nil })
 }
 
 // Stored reports whether a message with this ID is stored. It returns fault.Conflict if that has
 // other content. A message without an ID is never stored.
-func (s *Service) Stored(ctx context.Context, project, id string, m memory.Message) (bool, error) {
+func (s *Messages) Stored(ctx context.Context, project, id string, m memory.Message) (bool, error) {
 	if m.ID == "" {
 		return false, nil
 	}
@@ -71,9 +71,9 @@ func (s *Service) Stored(ctx context.Context, project, id string, m memory.Messa
 }
 
 // say appends an assistant message that is not from the model, if still allows it.
-func (s *Service) say(ctx context.Context, project, id string, m memory.Message, still func(memory.Head) error) (memory.Agent, error) {
+func (s *Messages) say(ctx context.Context, ref memory.Ref, m memory.Message, still func(memory.Head) error) (memory.Agent, error) {
 	var a memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		a = *h.Agent
 		if err := a.MustBeActive(fault.NotFound); err != nil {

@@ -14,7 +14,7 @@ import (
 // or a farewell is spoken, the end itself follows within the farewell's time. key is the call's
 // Idempotency-Key, or "": the call that ended the agent succeeds again with it. It returns
 // fault.NotFound if there is no such agent or it has left.
-func (s *Service) Leave(ctx context.Context, project, id, key string) error {
+func (s *Agents) Leave(ctx context.Context, project, id, key string) error {
 	h, err := s.cfg.Ledger.Head(ctx, project, id)
 	if err != nil {
 		return err
@@ -25,17 +25,17 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	if err := mustBeLeavable(*h.Agent); err != nil {
 		return err
 	}
-	k := agentKey{project, id}
+	ref := memory.Ref{Project: project, ID: id}
 	// Asked before the decision, which must not wait.
-	elsewhere := len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0
-	err = s.stop(ctx, project, id, memory.EndOK, key, func(a memory.Agent) error {
+	elsewhere := len(s.turns.askIfPending(ctx, ref, nil, nil, nil).Turns) > 0
+	err = s.stop(ctx, ref, memory.EndOK, key, func(a memory.Agent) error {
 		if endedByKey(a, key) {
 			return errLeft
 		}
 		if err := mustBeLeavable(a); err != nil {
 			return err
 		}
-		if _, busy := s.busyHere(k); busy || elsewhere {
+		if _, busy := s.turns.busyHere(ref); busy || elsewhere {
 			return errBusy
 		}
 		return nil
@@ -51,20 +51,20 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 		next = memory.Idle
 	}
 	if next == memory.Idle {
-		s.live.setFarewell(agentKey{project, id}, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
+		s.live.setFarewell(ref, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
 	}
-	if err := s.mark(ctx, project, id, next, key); err != nil {
+	if err := s.mark(ctx, ref, next, key); err != nil {
 		if errors.Is(err, errLeft) {
 			return nil
 		}
 		return err
 	}
-	s.timers.now(project, id) // the timers' loop ends what has been marked, now and after a restart
+	s.timers.now(ref) // the timers' loop ends what has been marked, now and after a restart
 	return nil
 }
 
 // errBusy is returned if an answer is being generated and must be stored before the end.
-var errBusy = errors.New("an answer is in flight")
+var errBusy = errors.New("an answer is being generated")
 
 // errLeft is returned if this very call has already ended the agent.
 var errLeft = errors.New("left with the same key")
@@ -82,8 +82,8 @@ func mustBeLeavable(a memory.Agent) error {
 }
 
 // mark sets the status of an agent that will end soon.
-func (s *Service) mark(ctx context.Context, project, id string, next memory.Status, key string) error {
-	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+func (s *Agents) mark(ctx context.Context, ref memory.Ref, next memory.Status, key string) error {
+	return s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if endedByKey(*h.Agent, key) {
 			return memory.Change{}, errLeft
@@ -99,24 +99,24 @@ func (s *Service) mark(ctx context.Context, project, id string, next memory.Stat
 
 // End ends an agent for good, in any state, and cuts its answers. An agent that has ended stays as
 // it is.
-func (s *Service) End(ctx context.Context, project, id, why string) error {
-	s.Cut(ctx, project, id, ErrLeave)
-	return s.stop(ctx, project, id, why, "", func(memory.Agent) error { return nil })
+func (s *Agents) End(ctx context.Context, project, id, why string) error {
+	s.turns.Cut(ctx, project, id, ErrLeave)
+	return s.stop(ctx, memory.Ref{Project: project, ID: id}, why, "", func(memory.Agent) error { return nil })
 }
 
 // stop stores the end: status, stop time, final memory and events in one transaction. may can
 // refuse it; key is that of the call.
-func (s *Service) stop(ctx context.Context, project, id, why, key string, may func(memory.Agent) error) error {
+func (s *Agents) stop(ctx context.Context, ref memory.Ref, why, key string, may func(memory.Agent) error) error {
 	// The events contain the whole memory. It is read before the transaction, and again if
 	// something was stored in between.
 	for try := 0; ; try++ {
 		if try == 3 { // a busy agent would outrun us for ever: have it take nothing more
-			if err := s.mark(ctx, project, id, memory.Stopping, key); err != nil && !fault.Is(err, fault.NotFound) {
+			if err := s.mark(ctx, ref, memory.Stopping, key); err != nil && !fault.Is(err, fault.NotFound) {
 				return err
 			}
 			may = func(memory.Agent) error { return nil }
 		}
-		h, err := s.cfg.Ledger.Head(ctx, project, id)
+		h, err := s.cfg.Ledger.Head(ctx, ref.Project, ref.ID)
 		if err != nil {
 			return err
 		}
@@ -125,12 +125,12 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 		}
 		var msgs []memory.Message
 		wants := s.cfg.Events.Wants
-		if wants(project, event.History) || wants(project, event.Turns) || wants(project, event.Metrics) {
-			if msgs, err = s.All(ctx, project, id); err != nil {
+		if wants(ref.Project, event.History) || wants(ref.Project, event.Turns) || wants(ref.Project, event.Metrics) {
+			if msgs, err = s.messages.All(ctx, ref.Project, ref.ID); err != nil {
 				return err
 			}
 		}
-		now := s.NowMS()
+		now := s.messages.NowMS()
 		a := *h.Agent
 		a.Status, a.StopMS, a.Rev = memory.Stopped, now, h.Rev+1
 		if a.Message == "" {
@@ -144,7 +144,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 			return err
 		}
 		stale := false
-		err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		err = s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 			now := view.Head()
 			if now.Agent.Status.Ended() {
 				return memory.Change{}, may(*now.Agent)
@@ -163,7 +163,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 	}
 }
 
-func (s *Service) endEvents(a *memory.Agent, msgs []memory.Message, now int64) ([]memory.Event, error) {
+func (s *Agents) endEvents(a *memory.Agent, msgs []memory.Message, now int64) ([]memory.Event, error) {
 	var shown []memory.Message
 	for _, m := range memory.ByTurn(a.Settings.Memory.Since(msgs)) {
 		if m.InHistory() {
@@ -171,7 +171,7 @@ func (s *Service) endEvents(a *memory.Agent, msgs []memory.Message, now int64) (
 		}
 	}
 	own := a.Settings.Memory.Own(msgs)
-	end := memory.EndOf(msgs, func(turn int64) bool { return s.live.lastTurn(keyOf(a)) >= turn })
+	end := memory.EndOf(msgs, func(turn int64) bool { return s.live.lastTurn(a.Ref()) >= turn })
 	facts := []struct {
 		eventType int
 		facts     EventFacts
@@ -183,7 +183,7 @@ func (s *Service) endEvents(a *memory.Agent, msgs []memory.Message, now int64) (
 	}
 	var out []memory.Event
 	for i, f := range facts {
-		ev, err := s.event(a, f.eventType, a.Rev, int64(i), now, f.facts)
+		ev, err := s.messages.event(a, f.eventType, a.Rev, int64(i), now, f.facts)
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +193,7 @@ func (s *Service) endEvents(a *memory.Agent, msgs []memory.Message, now int64) (
 }
 
 // Sweep erases ended agents past the retention, a few at a time, and returns how many.
-func (s *Service) Sweep(ctx context.Context) (int, error) {
+func (s *Agents) Sweep(ctx context.Context) (int, error) {
 	if s.cfg.Retention <= 0 {
 		return 0, nil
 	}

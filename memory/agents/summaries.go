@@ -14,13 +14,13 @@ type Summaries interface {
 }
 
 // notifySummaries reports a stored change to Summaries. ended is the agent's status after it.
-func (s *Service) notifySummaries(project, id string, c *memory.Change, ended bool) {
+func (s *Messages) notifySummaries(ref memory.Ref, c *memory.Change, ended bool) {
 	switch {
 	case ended && c.Agent != nil:
-		s.cfg.Summaries.Ended(project, id)
+		s.cfg.Summaries.Ended(ref.Project, ref.ID)
 	case ended:
 	case c.Agent != nil:
-		s.cfg.Summaries.Changed(project, id)
+		s.cfg.Summaries.Changed(ref.Project, ref.ID)
 	default:
 		chars := int64(0)
 		for _, list := range [][]memory.Message{c.Append, c.Replace} {
@@ -28,11 +28,11 @@ func (s *Service) notifySummaries(project, id string, c *memory.Change, ended bo
 				chars += list[i].Size()
 			}
 		}
-		s.cfg.Summaries.Grew(project, id, chars, int64(len(c.Append)))
+		s.cfg.Summaries.Grew(ref.Project, ref.ID, chars, int64(len(c.Append)))
 	}
 }
 
 // mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
-func (s *Service) mayMakeSummaries(a *memory.Agent) bool {
-	return s.cfg.Summaries != nil && (s.hasOwnPolicy(a, nil) || a.Settings.Memory.Ancestry())
+func (s *Messages) mayMakeSummaries(a *memory.Agent) bool {
+	return s.cfg.Summaries != nil && (s.policies.differsFor(a, nil) || a.Settings.Memory.Ancestry())
 }

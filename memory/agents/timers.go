@@ -2,28 +2,28 @@ package agents
 
 import (
 	"container/heap"
-	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/event"
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
 // timers holds when each live agent is due next. An entry may be too early, never too late:
 // activity postpones a due time without touching the heap, and the check finds that out.
 type timers struct {
+	cfg   *Config
+	live  *registry
+	peers *peers // nil without others
+
 	mu   sync.Mutex
 	due  dueHeap
-	at   map[agentKey]int64 // the earliest entry of each agent
+	at   map[memory.Ref]int64 // the earliest entry of each agent
 	wake chan struct{}
 }
 
 type dueEntry struct {
 	at int64 // Unix ns; 0 is now. There is one for each live agent, and a time.Time is larger.
-	agentKey
+	memory.Ref
 }
 
 type dueHeap []dueEntry
@@ -43,21 +43,23 @@ func (h *dueHeap) Pop() any {
 	return x
 }
 
-func newTimers() *timers { return &timers{at: map[agentKey]int64{}, wake: make(chan struct{}, 1)} }
+func newTimers(cfg *Config, live *registry, others *peers) *timers {
+	return &timers{cfg: cfg, live: live, peers: others, at: map[memory.Ref]int64{}, wake: make(chan struct{}, 1)}
+}
 
 // poke schedules a check of the agent, if it is earlier than the one planned.
-func (t *timers) poke(when time.Time, project, id string) {
-	k, at := agentKey{project, id}, int64(0)
+func (t *timers) poke(when time.Time, ref memory.Ref) {
+	at := int64(0)
 	if !when.IsZero() {
 		at = when.UnixNano()
 	}
 	t.mu.Lock()
-	if old, ok := t.at[k]; ok && at >= old {
+	if old, ok := t.at[ref]; ok && at >= old {
 		t.mu.Unlock()
 		return
 	}
-	t.at[k] = at
-	heap.Push(&t.due, dueEntry{at, k})
+	t.at[ref] = at
+	heap.Push(&t.due, dueEntry{at, ref})
 	first := t.due[0].at == at
 	t.mu.Unlock()
 	if first {
@@ -68,7 +70,7 @@ func (t *timers) poke(when time.Time, project, id string) {
 	}
 }
 
-func (t *timers) now(project, id string) { t.poke(time.Time{}, project, id) }
+func (t *timers) now(ref memory.Ref) { t.poke(time.Time{}, ref) }
 
 // next removes and returns the entries that are due, and returns when the first of the others is,
 // or the zero time.
@@ -78,8 +80,8 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	var out []dueEntry
 	for len(t.due) > 0 && t.due[0].at <= now.UnixNano() {
 		e := heap.Pop(&t.due).(dueEntry)
-		if at, ok := t.at[e.agentKey]; ok && at == e.at { // otherwise an earlier entry was checked
-			delete(t.at, e.agentKey)
+		if at, ok := t.at[e.Ref]; ok && at == e.at { // otherwise an earlier entry was checked
+			delete(t.at, e.Ref)
 			out = append(out, e)
 		}
 	}
@@ -89,273 +91,14 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	return out, time.Unix(0, t.due[0].at)
 }
 
-// liveAgain is how long takeUpAll waits for a store that could not answer.
-const liveAgain = time.Second
-
-// takeUpAll takes up every live agent of the store. While the store is unavailable it tries again,
-// as a restart would have to. It returns any other error.
-func (s *Service) takeUpAll(ctx context.Context) error {
-	now := s.cfg.Now()
-	for {
-		err := s.cfg.Ledger.Live(ctx, func(h memory.Head) error {
-			s.takeUp(&h, now)
-			s.resume(h.Agent)
-			return nil
-		})
-		if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
-			return err
-		}
-		s.cfg.OnError("take up the live agents", err)
-		alarm := time.NewTimer(liveAgain)
-		select {
-		case <-ctx.Done():
-			alarm.Stop()
-			return ctx.Err()
-		case <-alarm.C:
-		}
-	}
-}
-
-// takeUp plans the timers of a live agent that another process created, or this one before it was
-// restarted. h is without the last message.
-func (s *Service) takeUp(h *memory.Head, now time.Time) {
-	k := keyOf(h.Agent)
-	s.adopt(k, now)
-	s.timers.poke(s.dueOf(h), k.project, k.id)
-}
-
-// resume reports an agent that asks for summaries or checkpoints to the workers that make them:
-// what was due when the process ended is due now.
-func (s *Service) resume(a *memory.Agent) {
-	if s.mayMakeSummaries(a) && (s.PolicyOf(a, nil).Summarizes() || a.Settings.Memory.Ancestry()) {
-		s.cfg.Summaries.Changed(a.Project, a.ID)
-	}
-	if n := a.Settings.Memory.Checkpoints.EverySeconds; n > 0 && s.cfg.Changed != nil {
-		s.cfg.Changed(a.Project, a.ID, n)
-	}
-}
-
-// timerWorkers is how many agents are checked at once.
-const timerWorkers = 32
-
-// Run runs the agents' timers and sweeps until ctx is done; then it finishes what has begun and
-// returns nil. It first loads all live agents of the store. Those that were leaving are ended; the
-// others go on, and their idle time starts now.
-func (s *Service) Run(ctx context.Context) error {
-	if err := s.takeUpAll(ctx); err != nil && ctx.Err() == nil {
-		return err
-	}
-	work := make(chan dueEntry)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer close(work)
-	for range timerWorkers {
-		wg.Go(func() {
-			for e := range work {
-				// What fell due is finished; each check is bounded.
-				s.checkTimers(context.WithoutCancel(ctx), e)
-			}
-		})
-	}
-	wg.Go(func() { s.sweepUntil(ctx) })
-	if s.peers != nil {
-		wg.Go(func() { s.runPeers(ctx) })
-	}
-	for {
-		due, next := s.timers.next(s.cfg.Now())
-		for _, e := range due {
-			select {
-			case work <- e:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		wait := time.Hour
-		if !next.IsZero() {
-			wait = min(wait, next.Sub(s.cfg.Now()))
-		}
-		alarm := time.NewTimer(max(wait, 0))
-		select {
-		case <-ctx.Done():
-			alarm.Stop()
-			return nil
-		case <-alarm.C:
-		case <-s.timers.wake:
-			alarm.Stop()
-		}
-	}
-}
-
-// sweepUntil erases what is past the retention, now and every sweepEvery, until ctx is done.
-func (s *Service) sweepUntil(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		if _, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.OnError("erase ended agents", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// checkTimeout bounds one check of an agent; the think of a silence runs on its own.
-const checkTimeout = 2 * time.Minute
-
-// retryCheck is when a check that failed is tried again.
-const retryCheck = 5 * time.Second
-
-// checkTimers does what is due for one agent and plans the next check.
-func (s *Service) checkTimers(ctx context.Context, e dueEntry) {
-	ctx, stop := context.WithTimeout(ctx, checkTimeout)
-	defer stop()
-	h, err := s.cfg.Ledger.Head(ctx, e.project, e.id)
-	again := time.Time{} // no sooner
-	if err == nil && !h.Agent.Status.Ended() {
-		if s.peers == nil {
-			err = s.runDue(ctx, &h)
-		} else {
-			again, err = s.runDueAlone(ctx, &h)
-		}
-	}
-	if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
-		s.live.remove(agentKey{e.project, e.id}) // erased, or ended, perhaps by another process
-		if s.cfg.Summaries != nil {
-			s.cfg.Summaries.Ended(e.project, e.id)
-		}
-		return
-	}
-	if err != nil {
-		s.cfg.OnError("timer of agent "+e.id, err)
-		s.timers.poke(s.cfg.Now().Add(retryCheck), e.project, e.id)
-		return
-	}
-	if h, err = s.cfg.Ledger.Head(ctx, e.project, e.id); err == nil && !h.Agent.Status.Ended() {
-		due := s.dueOf(&h)
-		if due.Before(again) {
-			due = again
-		}
-		s.timers.poke(due, e.project, e.id)
-	}
-}
-
-// runDueAlone is runDue if several processes serve the agent: their activity counts, and one of
-// them acts at a time. It returns when to check again at the earliest.
-func (s *Service) runDueAlone(ctx context.Context, h *memory.Head) (again time.Time, err error) {
-	k := keyOf(h.Agent)
-	again = s.cfg.Now().Add(lookAgain)
-	if err := s.learnActivity(ctx, k); err != nil {
-		return again, err
-	}
-	if s.dueOf(h).After(s.cfg.Now()) {
-		return time.Time{}, nil
-	}
-	release, ok, err := s.peers.Lease(ctx, k.project, k.id, memory.WorkTimers, lookLease)
-	if err != nil || !ok {
-		return again, err
-	}
-	defer release()
-	latest, err := s.cfg.Ledger.Head(ctx, k.project, k.id)
-	if err != nil || latest.Agent.Status.Ended() {
-		return again, err
-	}
-	h = &latest
-	// Only the process that was asked for a farewell knows of it. For the others the agent is being
-	// answered.
-	now := s.cfg.Now()
-	if until := s.live.farewellEnd(k); h.Agent.Status == memory.Idle && s.peers.others.Load() && len(s.live.flying(k)) == 0 && (until.IsZero() || now.Before(until)) {
-		if now.Sub(s.live.conversation(k, now)) < seenGrace {
-			return again, nil
-		}
-	}
-	return again, s.runDue(ctx, h)
-}
-
-// runDue does what is due now.
-func (s *Service) runDue(ctx context.Context, h *memory.Head) error {
-	a := h.Agent
-	now := s.cfg.Now()
-	switch {
-	case a.Status == memory.Stopping:
-		return s.End(ctx, a.Project, a.ID, memory.EndOK)
-	// The farewell is over, or has nothing to wait for: a restart leaves nothing in flight.
-	case a.Status == memory.Idle:
-		if now.Before(s.live.farewell(keyOf(a))) {
-			return nil
-		}
-		return s.End(ctx, a.Project, a.ID, memory.EndOK)
-	case !now.Before(time.UnixMilli(a.StartMS).Add(memory.Lifetime)):
-		if a.Archived() {
-			return s.expireArchived(ctx, a.Project, a.ID)
-		}
-		return s.End(ctx, a.Project, a.ID, memory.EndLifetime)
-	case s.idleSince(a, now):
-		err := s.stop(ctx, a.Project, a.ID, memory.EndIdle, "", func(a memory.Agent) error {
-			if !s.idleSince(&a, s.cfg.Now()) {
-				return errNotDue
-			}
-			return nil
-		})
-		return ignoreNotDue(err)
-	}
-	if at := s.warningDue(a); !at.IsZero() && !now.Before(at) {
-		return s.warn(ctx, a)
-	}
-	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
-		m := memory.Message{Role: memory.Assistant, Source: memory.SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.Fill(a.Settings.LLM.Greeting)}
-		_, err := s.say(ctx, a.Project, a.ID, m, func(h memory.Head) error {
-			if greetingDue(&h).IsZero() {
-				return errNotDue
-			}
-			return nil
-		})
-		return ignoreNotDue(err)
-	}
-	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
-		if broken, err := s.silenceBroken(ctx, a); err != nil || broken {
-			s.live.silence(keyOf(a), broken)
-			return err
-		}
-		text := a.Settings.LLM.Fill(a.Settings.Silence.Content)
-		if a.Settings.Silence.Action == "think" {
-			s.live.silence(keyOf(a), true)
-			if s.cfg.Think == nil {
-				return nil
-			}
-			return s.cfg.Think(ctx, a.Project, a.ID, text)
-		}
-		_, err := s.say(ctx, a.Project, a.ID, memory.Message{Role: memory.Assistant, Source: memory.SourceSilence, Content: text}, func(h memory.Head) error {
-			if at := s.silenceDue(&h); at.IsZero() || s.cfg.Now().Before(at) {
-				return errNotDue
-			}
-			return nil
-		})
-		return ignoreNotDue(err)
-	}
-	return nil
-}
-
-// errNotDue is returned if a timer's action is no longer due when it runs.
-var errNotDue = errors.New("not due any more")
-
-func ignoreNotDue(err error) error {
-	if errors.Is(err, errNotDue) {
-		return nil
-	}
-	return err
-}
-
-func (s *Service) idleSince(a *memory.Agent, now time.Time) bool {
+func (s *timers) idleSince(a *memory.Agent, now time.Time) bool {
 	limit := s.idleLimit(a)
-	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
+	return limit > 0 && now.Sub(s.live.activity(a.Ref(), now)) >= limit
 }
 
 // idleLimit returns how long the agent may be idle, 0 for ever. Activity in other processes is
 // known a little later.
-func (s *Service) idleLimit(a *memory.Agent) time.Duration {
+func (s *timers) idleLimit(a *memory.Agent) time.Duration {
 	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
 	if limit > 0 && s.peers != nil && s.peers.others.Load() {
 		limit += seenGrace
@@ -365,8 +108,8 @@ func (s *Service) idleLimit(a *memory.Agent) time.Duration {
 
 // warningDue returns when to announce the agent's expiry, or the zero time if that is done or not
 // needed.
-func (s *Service) warningDue(a *memory.Agent) time.Time {
-	again, done := s.live.warned(keyOf(a))
+func (s *timers) warningDue(a *memory.Agent) time.Time {
+	again, done := s.live.warned(a.Ref())
 	if done || a.Settings.WarnedMS != 0 || a.Archived() {
 		return time.Time{}
 	}
@@ -375,34 +118,6 @@ func (s *Service) warningDue(a *memory.Agent) time.Time {
 		return again
 	}
 	return at
-}
-
-// warnAgain is how often to check whether the announcement of an expiry is wanted by now.
-const warnAgain = time.Minute
-
-// warn announces the agent's expiry, once. If no endpoint wants the announcement, nothing is
-// stored. It is not activity of the agent.
-func (s *Service) warn(ctx context.Context, a *memory.Agent) error {
-	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
-	if s.cfg.Events.Wants(a.Project, event.Expiring) {
-		again = time.Time{}
-		err := s.cfg.Ledger.Update(ctx, a.Project, a.ID, func(view memory.AgentView) (memory.Change, error) {
-			h := view.Head()
-			a := *h.Agent
-			if a.Status.Ended() || a.Settings.WarnedMS != 0 {
-				return memory.Change{}, nil
-			}
-			a.Rev, a.Settings.WarnedMS = h.Rev+1, s.NowMS()
-			ev, err := s.event(&a, event.Expiring, a.Rev, 0, a.Settings.WarnedMS, EventFacts{})
-			return memory.Change{Agent: &a, Events: ev}, err
-		})
-		if err != nil {
-			return err
-		}
-		s.live.changed(k)
-	}
-	s.live.warn(k, again)
-	return nil
 }
 
 // greetingDue returns when a delayed greeting is due, or the zero time.
@@ -417,44 +132,29 @@ func greetingDue(h *memory.Head) time.Time {
 // silenceDue returns when the silence has lasted long enough, or the zero time if that is off or
 // the server has broken it already. The words that break a silence do not start a new one; only
 // another message does.
-func (s *Service) silenceDue(h *memory.Head) time.Time {
+func (s *timers) silenceDue(h *memory.Head) time.Time {
 	set := &h.Agent.Settings.Silence
-	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(keyOf(h.Agent)) {
+	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == memory.SourceSilence || s.live.silenced(h.Agent.Ref()) {
 		return time.Time{}
 	}
 	since := time.UnixMilli(h.Agent.StartMS)
 	if h.Last.Seq > 0 {
 		since = time.UnixMilli(h.Last.Timestamp)
 	}
-	if act := s.live.conversation(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
+	if act := s.live.conversation(h.Agent.Ref(), s.cfg.Now()); act.After(since) {
 		since = act
 	}
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
 }
 
-// silenceBroken reports whether the ledger shows that the running silence was broken by a think, of
-// another process or before a restart.
-func (s *Service) silenceBroken(ctx context.Context, a *memory.Agent) (bool, error) {
-	if s.peers == nil || a.Settings.Silence.Action != "think" {
-		return false, nil
-	}
-	_, list, err := s.cfg.Ledger.Recent(ctx, a.Project, a.ID, pendingLook, false)
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Role == memory.User {
-			return list[i].Source == memory.SourceSilence, err
-		}
-	}
-	return false, err
-}
-
 // dueOf returns when the agent is due next.
-func (s *Service) dueOf(h *memory.Head) time.Time {
+func (s *timers) dueOf(h *memory.Head) time.Time {
 	a := h.Agent
 	switch a.Status {
 	case memory.Stopping:
 		return time.Time{}
 	case memory.Idle:
-		return s.live.farewell(keyOf(a))
+		return s.live.farewell(a.Ref())
 	}
 	now := s.cfg.Now()
 	due := time.UnixMilli(a.StartMS).Add(memory.Lifetime)
@@ -464,7 +164,7 @@ func (s *Service) dueOf(h *memory.Head) time.Time {
 		}
 	}
 	if limit := s.idleLimit(a); limit > 0 {
-		earlier(s.live.activity(keyOf(a), now).Add(limit))
+		earlier(s.live.activity(a.Ref(), now).Add(limit))
 	}
 	earlier(s.warningDue(a))
 	earlier(greetingDue(h))

@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Why an answer in flight is cut. Answer.Err carries one of them, or an error of the upstream.
+// Why an open answer is cut. Answer.Err carries one of them, or an error of the upstream.
 var (
 	ErrInterrupted = errors.New("interrupted by a call to interrupt")
 	ErrBargeIn     = errors.New("interrupted by the caller, as the platform says")
@@ -41,8 +41,9 @@ type TurnRequest struct {
 	Policy *window.Policy
 	// User, if not empty, becomes the user in the scope of an agent that has none.
 	User string
-	// Window, if not nil, sets Context and Window of a turn whose agent has its own policy.
-	Window func(ctx context.Context, t *Turn) error
+	// Window, if not nil, sets Context and Window of a turn whose agent, or whose request, has its
+	// own policy.
+	Window Window
 	// Cut is called at most once, with one of the Err values above, when something else cuts this
 	// answer, or with the error of Durable. It must not block. The answer still has to be settled.
 	Cut func(cause error)
@@ -51,6 +52,9 @@ type TurnRequest struct {
 	// goroutine and must not block.
 	Generated func() string
 }
+
+// Window builds the context of a turn by the agent's policy and the request's, which may be nil.
+type Window func(ctx context.Context, t *Turn, request *window.Policy) error
 
 // maxDepth is the maximum of TurnRequest.Depth.
 const maxDepth = 2048
@@ -81,7 +85,7 @@ type Plan struct {
 	// Results replace the contents of stored tool messages, which only said that the tool was
 	// running.
 	Results []Extension
-	// PlatformIDs has new values of Rare.PlatformID for stored messages, by Seq.
+	// PlatformIDs has new values of Heard.PlatformID for stored messages, by Seq.
 	PlatformIDs map[int64]string
 	// Before has, for messages of Append (by index) that were heard before a stored answer, the Seq
 	// of that answer. They are stored before it if there is a place.
@@ -126,12 +130,12 @@ type Turn struct {
 	// Unsolicited is set as in Plan. Greeting is set if nothing was said before this answer.
 	Unsolicited, Greeting bool
 
-	// Took is how many answers in flight this call replaced.
-	Took int
+	// Replaced is how many open answers this call replaced.
+	Replaced int
 
-	kept          func() error     // see Durable; nil: it was on disk when Begin returned
+	durable       func() error     // see Durable; nil: it was on disk when Begin returned
 	stored, added []memory.Message // see Recent
-	flight        *flight
+	answer        *openAnswer
 	paused        bool // its question was not stored
 }
 
@@ -162,7 +166,7 @@ func (t *Turn) Added() []memory.Message { return t.added }
 // thousands of them would keep these in memory.
 func (t *Turn) Release() { t.Context, t.stored, t.added, t.Summary = nil, nil, nil, "" }
 
-// Answer is how an answer in flight ended.
+// Answer is how an open answer ended.
 type Answer struct {
 	Generated string // all words that came from the upstream
 	// WithThoughts is all that came from the upstream, if the model also wrote what it thought.
@@ -171,8 +175,8 @@ type Answer struct {
 	// Complete is set if the upstream finished, so that Generated is all there is.
 	Complete  bool
 	ToolCalls json.RawMessage
-	Members   string // Message.Members
-	Origin    string // Message.Origin
+	Members   string // Made.Members
+	Origin    string // Made.Origin
 	FinishRsn string
 	Usage     json.RawMessage
 	Timings   memory.Timings
@@ -188,10 +192,10 @@ type Answer struct {
 	// already, so the answer is stored as superseded, and evidence applies to that message.
 	Repeats    bool
 	UpstreamID string
-	Upstream   string // Message.Upstream
-	Model      string // Message.Model
+	Upstream   string // Made.Upstream
+	Model      string // Made.Model
 	Cost       *memory.Cost
-	Filler     string // Message.Filler
+	Filler     string // Made.Filler
 	Recalled   []string
 	Told       *memory.Told
 }

@@ -49,7 +49,7 @@ func TestUnheardTokens(t *testing.T) {
 			var o tally
 			s := newService(func(c *agents.Config) { c.Observe = &o })
 			a := join(t, s, nil)
-			turn, err := s.Begin(t.Context(), "p", a.ID, agents.TurnRequest{
+			turn, err := s.Turns.Begin(t.Context(), "p", a.ID, agents.TurnRequest{
 				Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
 					return agents.Plan{Append: []memory.Message{user("Count.")}}, nil
 				},
@@ -59,13 +59,13 @@ func TestUnheardTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.answer.Timings = memory.Timings{StartMS: time.Now().UnixMilli()}
-			if _, err := s.Settle(t.Context(), turn, tt.answer); err != nil {
+			if _, err := s.Turns.Settle(t.Context(), turn, tt.answer); err != nil {
 				t.Fatal(err)
 			}
 			got := []int64{o.unheard.Load()}
 			for _, r := range tt.after {
 				r.TurnID = &turn.TurnID
-				if _, err := s.Interrupt(t.Context(), "p", a.ID, r); err != nil {
+				if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, r); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, o.unheard.Load())
@@ -85,17 +85,17 @@ func TestUnheardTokensOfOthers(t *testing.T) {
 	var o tally
 	s := newService(func(c *agents.Config) { c.Observe = &o })
 	a := join(t, s, nil)
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("a"), llm(strings.Repeat("said elsewhere ", 10))}); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("a"), llm(strings.Repeat("said elsewhere ", 10))}); err != nil {
 		t.Fatal(err)
 	}
 	none := ""
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &none}); err != nil {
+	if _, err := s.Turns.Interrupt(t.Context(), "p", a.ID, agents.InterruptRequest{Heard: &none}); err != nil {
 		t.Fatal(err)
 	}
 	if n := o.unheard.Load(); n != 0 {
 		t.Errorf("%d tokens of an answer that we did not make are counted", n)
 	}
-	turn, err := s.Begin(t.Context(), "p", a.ID, agents.TurnRequest{
+	turn, err := s.Turns.Begin(t.Context(), "p", a.ID, agents.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
 			return agents.Plan{Append: []memory.Message{user("b")}}, nil
 		},
@@ -104,10 +104,10 @@ func TestUnheardTokensOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Settle(t.Context(), turn, agents.Answer{Generated: "12345678", Sent: "12345678", Err: agents.ErrClientGone}); err != nil {
+	if _, err := s.Turns.Settle(t.Context(), turn, agents.Answer{Generated: "12345678", Sent: "12345678", Err: agents.ErrClientGone}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Complete(t.Context(), turn, "1234567890123456"); err != nil {
+	if err := s.Turns.Complete(t.Context(), turn, "1234567890123456"); err != nil {
 		t.Fatal(err)
 	}
 	if n := o.unheard.Load(); n != 2 {

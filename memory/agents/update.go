@@ -26,9 +26,9 @@ type UpdateRequest struct {
 }
 
 // Update changes a live agent. fault.NotFound if there is none or it has ended.
-func (s *Service) Update(ctx context.Context, project, id string, r UpdateRequest) (memory.Agent, error) {
+func (s *Agents) Update(ctx context.Context, project, id string, r UpdateRequest) (memory.Agent, error) {
 	var out memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.messages.update(ctx, memory.Ref{Project: project, ID: id}, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return memory.Change{}, err
@@ -59,7 +59,7 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 			if a.Settings.Labels = r.labels(a.Settings.Labels); len(a.Settings.Labels) > memory.MaxLabels {
 				return memory.Change{}, fault.At(fault.Invalid, "labels", "would be %d; at most %d are allowed", len(a.Settings.Labels), memory.MaxLabels)
 			}
-			a = a.Redacted(s.Redactor(&a))
+			a = a.Redacted(s.messages.Redactor(&a))
 		}
 		out = a
 		return memory.Change{Agent: &a}, nil

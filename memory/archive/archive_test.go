@@ -103,7 +103,7 @@ type archived struct {
 
 func recordOf(t *testing.T, s service, id string) archived {
 	t.Helper()
-	h, msgs, err := s.Recent(t.Context(), "p", id, 1000)
+	h, msgs, err := s.Messages.Recent(t.Context(), "p", id, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestFileNumbered(t *testing.T) {
 func TestFileRefuses(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
-	own, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "own", Properties: []byte("{}")})
+	own, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "own", Properties: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,19 +312,19 @@ func TestFileRefuses(t *testing.T) {
 		t.Errorf("a notice about an agent of ours: %v", err)
 	}
 	file(t, s, heardCall("a")[0], heardCall("b")[0]) // two at once of one name, which is free here
-	if _, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "desk", Properties: []byte("{}")}); err != nil {
+	if _, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "desk", Properties: []byte("{}")}); err != nil {
 		t.Errorf("the name is not free: %v", err)
 	}
 	heard := "Hello"
 	for what, err := range map[string]error{
 		"append": func() error {
-			_, err := s.Append(t.Context(), "p", "a", []memory.Message{{Role: memory.User, Content: "x"}})
+			_, err := s.Messages.Append(t.Context(), "p", "a", []memory.Message{{Role: memory.User, Content: "x"}})
 			return err
 		}(),
-		"leave":  s.Leave(t.Context(), "p", "a", ""),
-		"update": func() error { _, err := s.Update(t.Context(), "p", "a", agents.UpdateRequest{}); return err }(),
+		"leave":  s.Agents.Leave(t.Context(), "p", "a", ""),
+		"update": func() error { _, err := s.Agents.Update(t.Context(), "p", "a", agents.UpdateRequest{}); return err }(),
 		"interrupt": func() error {
-			_, err := s.Interrupt(t.Context(), "p", "a", agents.InterruptRequest{Heard: &heard})
+			_, err := s.Turns.Interrupt(t.Context(), "p", "a", agents.InterruptRequest{Heard: &heard})
 			return err
 		}(),
 		"record": func() error {
@@ -355,7 +355,7 @@ func TestFileExpires(t *testing.T) {
 		s := newService(func(c *agents.Config) { c.IdleTimeout, c.Events = time.Minute, noneOf{t} })
 		done := make(chan error, 1)
 		ctx, stop := context.WithCancel(t.Context())
-		go func() { done <- s.Run(ctx) }()
+		go func() { done <- s.Agents.Run(ctx) }()
 		notices := heardCall("a")
 		notices[0].StartMS = time.Now().UnixMilli()
 		file(t, s, notices[0])

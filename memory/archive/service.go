@@ -41,12 +41,12 @@ func (s Service) create(ctx context.Context, project string, n Notice) error {
 		return fault.New(fault.Stopped, "its agent is past the retention")
 	}
 	f, _ := facts{}.merge(n)
-	a := f.agent(memory.Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.Memory.NowMS())
+	a := f.agent(memory.Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.Memory.Messages.NowMS())
 	msgs := f.messages(n.History, a.StartMS)
 	for i := range msgs {
 		msgs[i].Seq, msgs[i].Rev = int64(i+1), 1
 	}
-	return s.Memory.CreateArchived(ctx, a, msgs)
+	return s.Memory.Agents.CreateArchived(ctx, a, msgs)
 }
 
 // pastRetention reports whether the agent of a notice would have been erased by now. If the notice
@@ -55,18 +55,18 @@ func (s Service) create(ctx context.Context, project string, n Notice) error {
 func (s Service) pastRetention(n Notice) bool {
 	switch {
 	case n.StopMS != 0:
-		return s.Memory.PastRetention(n.StopMS)
+		return s.Memory.Agents.PastRetention(n.StopMS)
 	case n.StartMS != 0:
-		return s.Memory.PastRetention(n.StartMS + memory.Lifetime.Milliseconds())
+		return s.Memory.Agents.PastRetention(n.StartMS + memory.Lifetime.Milliseconds())
 	case n.ToldMS != 0:
-		return s.Memory.PastRetention(n.ToldMS + memory.Lifetime.Milliseconds())
+		return s.Memory.Agents.PastRetention(n.ToldMS + memory.Lifetime.Milliseconds())
 	}
 	return false
 }
 
 // update adds a notice to a stored agent.
 func (s Service) update(ctx context.Context, project string, n Notice) (changed bool, err error) {
-	err = s.Memory.UpdateArchived(ctx, project, n.AgentID, func(view memory.AgentView) (memory.Change, error) {
+	err = s.Memory.Agents.UpdateArchived(ctx, project, n.AgentID, func(view memory.AgentView) (memory.Change, error) {
 		changed = false
 		h := view.Head()
 		if slices.Contains(h.Agent.Settings.Archive.Notices, n.ID) {
@@ -83,7 +83,7 @@ func (s Service) update(ctx context.Context, project string, n Notice) (changed 
 func (s Service) change(view memory.AgentView, h *memory.Head, n Notice) (memory.Change, error) {
 	old := facts(*h.Agent.Settings.Archive)
 	f, better := old.merge(n)
-	a := f.agent(*h.Agent, n, s.Memory.NowMS())
+	a := f.agent(*h.Agent, n, s.Memory.Messages.NowMS())
 	a.Rev = h.Rev + 1
 	c := memory.Change{Agent: &a}
 	if !better && a.StartMS == h.Agent.StartMS && slices.Equal(f.Turns, old.Turns) && slices.Equal(f.Errors, old.Errors) {

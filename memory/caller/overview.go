@@ -184,7 +184,7 @@ func (s *Service) visitCall(ctx context.Context, project, id string, names []str
 			return err
 		}
 		for i := range page {
-			if q.AfterSeq = page[i].Seq; slices.Contains(names, page[i].Scope().UserID) {
+			if q.AfterSeq = page[i].Seq; slices.Contains(names, page[i].Filed().Scope.UserID) {
 				if err := v.Message(id, &page[i]); err != nil {
 					return err
 				}

@@ -51,6 +51,7 @@ type saved struct {
 // Config is what a Service needs. All fields are required.
 type Config struct {
 	Records record.Store
+	Ledger  memory.Ledger
 	Memory  *memctx.Service
 	// First is called before the first checkpoint of an agent is stored, and fails it.
 	First func(ctx context.Context, a *memory.Agent) error
@@ -145,7 +146,7 @@ func (s *Service) save(ctx context.Context, project, id string, changed bool) (c
 		return c, err
 	}
 	// The agent may have been erased while its memory was being saved.
-	if _, err = s.cfg.Memory.Head(ctx, project, id); fault.Is(err, fault.NotFound) {
+	if _, err = s.cfg.Ledger.Head(ctx, project, id); fault.Is(err, fault.NotFound) {
 		return c, s.Forget(ctx, project, id)
 	}
 	return c, err
@@ -210,7 +211,7 @@ func describe(r *record.Record) (c Checkpoint, err error) {
 
 // List returns the checkpoints of an agent, live or ended, newest first.
 func (s *Service) List(ctx context.Context, project, id string) ([]Checkpoint, error) {
-	if _, err := s.cfg.Memory.Head(ctx, project, id); err != nil {
+	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
 		return nil, err
 	}
 	list, _, err := s.list(ctx, project, id)
@@ -220,7 +221,7 @@ func (s *Service) List(ctx context.Context, project, id string) ([]Checkpoint, e
 
 // Delete deletes a checkpoint. It is no error if there is none.
 func (s *Service) Delete(ctx context.Context, project, id string, checkpoint int64) error {
-	if _, err := s.cfg.Memory.Head(ctx, project, id); err != nil {
+	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
 		return err
 	}
 	_, err := s.cfg.Records.ChangeRecords(ctx, space(project, id), deletion(checkpoint), record.Limit{}, nil, s.cfg.Now().UnixMilli())
@@ -232,7 +233,7 @@ func (s *Service) Delete(ctx context.Context, project, id string, checkpoint int
 // fails with fault.NotFound if there is no such checkpoint, and with fault.Stopped if into has
 // ended.
 func (s *Service) Restore(ctx context.Context, project, id string, checkpoint int64, into string) (int, error) {
-	if _, err := s.cfg.Memory.Head(ctx, project, id); err != nil {
+	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
 		return 0, err
 	}
 	at := space(project, id)

@@ -30,6 +30,7 @@ import (
 type world struct {
 	t      *testing.T
 	store  *storetest.InMemory
+	agents *agents.Service
 	memory *memctx.Service
 	jobs   *job.Runner
 	*checkpoint.Service
@@ -39,16 +40,16 @@ func newWorld(t *testing.T, store *storetest.InMemory) *world {
 	t.Helper()
 	w := &world{t: t, store: store}
 	var n atomic.Int64
-	service := agents.NewService(agents.Config{
+	w.agents = agents.NewService(agents.Config{
 		Ledger: store, Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", time.Now().UnixNano(), "-", n.Add(1)) },
 		Changed: func(project, id string, seconds int) { w.Changed(project, id, seconds) },
 		Forget:  func(ctx context.Context, project, id string) error { return w.Forget(ctx, project, id) },
 	})
-	w.memory = memctx.New(service)
+	w.memory = memctx.New(w.agents)
 	var err error
 	w.jobs = job.New(job.Config{Store: store, Now: time.Now, Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)})
 	w.Service, err = checkpoint.New(w.jobs, checkpoint.Config{
-		Records: store, Memory: w.memory, Now: time.Now,
+		Records: store, Ledger: store, Memory: w.memory, Now: time.Now,
 		First: func(context.Context, *memory.Agent) error { return nil },
 	})
 	if err != nil {
@@ -61,7 +62,7 @@ func (w *world) join(name string, c memory.Checkpoints) string {
 	w.t.Helper()
 	r := agents.JoinRequest{Project: "p", Name: name, Properties: []byte("{}"), Settings: memory.Settings{IdleTimeoutS: -1}}
 	r.Settings.Memory.Checkpoints = c
-	a, err := w.memory.Join(w.t.Context(), r)
+	a, err := w.agents.Agents.Join(w.t.Context(), r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func (w *world) join(name string, c memory.Checkpoints) string {
 
 func (w *world) say(id string, msgs ...memory.Message) {
 	w.t.Helper()
-	if _, err := w.memory.Append(w.t.Context(), "p", id, msgs); err != nil {
+	if _, err := w.agents.Messages.Append(w.t.Context(), "p", id, msgs); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -129,7 +130,7 @@ func TestRestore(t *testing.T) {
 			w := newWorld(t, storetest.New())
 			id := w.join("a", memory.Checkpoints{Plain: plain})
 			policy := &window.Policy{Preset: "full"}
-			if _, err := w.memory.Update(t.Context(), "p", id, agents.UpdateRequest{Policy: policy, PolicySet: true}); err != nil {
+			if _, err := w.agents.Agents.Update(t.Context(), "p", id, agents.UpdateRequest{Policy: policy, PolicySet: true}); err != nil {
 				t.Fatal(err)
 			}
 			cut := llm("The train leaves at nine from platform four.")
@@ -143,7 +144,7 @@ func TestRestore(t *testing.T) {
 				t.Fatalf("%+v, %v", c, err)
 			}
 			w.say(id, user("more"), llm("words"))
-			if _, err := w.memory.Update(t.Context(), "p", id, agents.UpdateRequest{Policy: &window.Policy{Preset: "pairs"}, PolicySet: true}); err != nil {
+			if _, err := w.agents.Agents.Update(t.Context(), "p", id, agents.UpdateRequest{Policy: &window.Policy{Preset: "pairs"}, PolicySet: true}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.memory.Clear(t.Context(), "p", id); err != nil {
@@ -204,7 +205,7 @@ func TestLimits(t *testing.T) {
 	if _, err := w.Save(t.Context(), "p", large); !fault.Is(err, fault.TooLarge) {
 		t.Errorf("a memory that is too long: %v", err)
 	}
-	if err := w.memory.Leave(t.Context(), "p", id, ""); err != nil {
+	if err := w.agents.Agents.Leave(t.Context(), "p", id, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Save(t.Context(), "p", id); !fault.Is(err, fault.Stopped) {
@@ -213,7 +214,7 @@ func TestLimits(t *testing.T) {
 	if n := len(w.ids(id)); n != 3 {
 		t.Errorf("%d checkpoints of the ended agent", n)
 	}
-	if err := w.memory.Erase(t.Context(), "p", id); err != nil {
+	if err := w.agents.Agents.Erase(t.Context(), "p", id); err != nil {
 		t.Fatal(err)
 	}
 	usage, err := w.store.Usage(t.Context())
@@ -234,7 +235,7 @@ func TestRun(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 2)
 			go func() { done <- w.jobs.Run(ctx) }()
-			go func() { done <- w.memory.Run(ctx) }() // finds the agents at its start
+			go func() { done <- w.agents.Agents.Run(ctx) }() // finds the agents at its start
 			return func() {
 				stop()
 				if err := errors.Join(<-done, <-done); err != nil {

@@ -52,13 +52,13 @@ func (f *Message) Set(m *memory.Message) error {
 			f.Metadata[k] = string(v)
 		}
 	}
-	if it := m.Item(); it != nil && len(it.Extra) > 0 {
+	if it := m.Filed().Item; it != nil && len(it.Extra) > 0 {
 		if !json.Valid(it.Extra) {
 			return errors.New("an item's extra is not JSON")
 		}
 		item := *it
 		f.Extra, item.Extra = string(item.Extra), nil
-		f.Amend(func(r *memory.Rare) { r.Item = &item })
+		f.Amend(func(r *memory.Details) { r.Item = &item })
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (f *Message) Value() memory.Message {
 			f.Message.Metadata[k] = json.RawMessage(v)
 		}
 	}
-	if it := f.Item(); f.Extra != "" && it != nil {
+	if it := f.Filed().Item; f.Extra != "" && it != nil {
 		it.Extra = json.RawMessage(f.Extra)
 	}
 	return f.Message

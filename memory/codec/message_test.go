@@ -2,6 +2,7 @@ package codec_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		if has(7) {
 			m.AnswerSeq, m.TurnHasUser, m.FinishRsn, m.UpstreamID = n, true, k, s
-			m.Amend(func(r *memory.Rare) {
+			m.Amend(func(r *memory.Details) {
 				r.Upstream, r.Model, r.Filler, r.UnheardTokens, r.Cost = k, k, s, n, &memory.Cost{In: n, Out: 1, Estimated: has(3)}
 			})
 		}
@@ -109,21 +110,21 @@ func FuzzMessage(f *testing.F) {
 			m.Opens, m.Marks = true, memory.Marks{Born: n, Cut: 1, Heard: n, Turn: 2, State: n}
 		}
 		if has(9) {
-			m.Amend(func(r *memory.Rare) {
+			m.Amend(func(r *memory.Details) {
 				r.Playback = &memory.Playback{Spoken: 3, Cut: true, CutMS: n, By: k, Stretches: []memory.Stretch{{StartMS: n, Text: s, Ends: []int64{n, 1}}}}
 			})
 		}
 		if has(10) {
 			m.Status, m.Chars = memory.MessageStatus(k), n
-			m.Amend(func(r *memory.Rare) { r.Scope, r.Category, r.Raw = memory.Scope{UserID: s, TaskID: k}, s, raw })
+			m.Amend(func(r *memory.Details) { r.Scope, r.Category, r.Raw = memory.Scope{UserID: s, TaskID: k}, s, raw })
 		}
 		if has(12) {
-			m.Amend(func(r *memory.Rare) {
+			m.Amend(func(r *memory.Details) {
 				r.Item = &memory.Item{ID: s, AgentID: k, Extra: json.RawMessage(raw), UpdatedMS: n, IsError: has(3)}
 			})
 		}
 		if f := float64(n) / 7; has(11) {
-			m.Amend(func(r *memory.Rare) { r.Importance = &f })
+			m.Amend(func(r *memory.Details) { r.Importance = &f })
 		}
 		roundTrip(t, m)
 	})
@@ -179,6 +180,42 @@ func TestEveryField(t *testing.T) {
 		if err := codec.DecodeAgent(blob[:n], &back); n < len(blob)-len(a.Properties) && err == nil {
 			t.Fatalf("the first %d bytes of %d were read", n, len(blob))
 		}
+	}
+}
+
+// TestStoredBefore checks that messages which an earlier version stored are read, and stored again
+// as the same bytes.
+func TestStoredBefore(t *testing.T) {
+	t.Parallel()
+	bodies, err := os.ReadFile("testdata/bodies.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m memory.Message
+	n := 0
+	for body := range strings.Lines(string(bodies)) {
+		body, n = strings.TrimSuffix(body, "\n"), n+1
+		m = memory.Message{}
+		if err := codec.DecodeMessage(body, &m); err != nil {
+			t.Fatal(err)
+		}
+		again, err := codec.EncodeMessage(&m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(body, again); d != "" {
+			t.Errorf("message %d (-stored +stored again):\n%s", n, d)
+		}
+		if n == 1 { // it has every field
+			var all memory.Message
+			set(reflect.ValueOf(&all).Elem())
+			if d := cmp.Diff(withoutColumns(all), m); d != "" {
+				t.Errorf("the message with every field (-want +got):\n%s", d)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d messages", n)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestBudgetCountsWhatIsTold(t *testing.T) {
 	a := join(t, s)
 	cut := llm("Once")
 	cut.Generated, cut.Interrupted = "Once "+strings.Repeat("upon a time ", 200), true
-	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("tell"), cut, user("and?")}); err != nil {
+	if _, err := s.mem.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("tell"), cut, user("and?")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {

@@ -18,18 +18,18 @@ const maxContents = memory.MaxRead + 1024
 // head.
 type cache struct {
 	mu    sync.Mutex // held while contents are replaced by a later version that shares their arrays
-	byKey *lru.Cache[agentKey, *contents]
+	byKey *lru.Cache[memory.Ref, *contents]
 }
 
 func newCache() *cache {
-	return &cache{byKey: lru.New[agentKey](maxCached, func(r *contents) int64 { return int64(len(r.stored)) })}
+	return &cache{byKey: lru.New[memory.Ref](maxCached, func(r *contents) int64 { return int64(len(r.stored)) })}
 }
 
-func (c *cache) get(k agentKey) *contents {
-	r, _ := c.byKey.Get(k)
+func (c *cache) get(ref memory.Ref) *contents {
+	r, _ := c.byKey.Get(ref)
 	return r
 }
 
 func (c *cache) put(r *contents) { c.byKey.Set(r.key, r) }
 
-func (c *cache) remove(k agentKey) { c.byKey.Remove(k) }
+func (c *cache) remove(ref memory.Ref) { c.byKey.Remove(ref) }

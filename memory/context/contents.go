@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sort"
-	"sync/atomic"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window"
@@ -13,40 +12,38 @@ import (
 // contents is an agent's memory, or the end of it, in order of Seq, with each message also in the
 // form that package window uses. It is immutable; a later version may share its arrays.
 type contents struct {
-	key       agentKey
+	key       memory.Ref
 	startMS   int64 // Agent.StartMS, which differs from that of an earlier agent with the same ID
 	rev, base int64
 	from      int64 // every message from this Seq on is in stored
 	stored    []memory.Message
 	views     []window.Message // of stored; a status keeps out what is not in memory
-	// standing are the memory's instructions before from; seqs are those that it noted.
-	standing []memory.Message
-	seqs     []int64
+	// instructions are those of the memory before from. noted are the Seqs that the agent has of
+	// them.
+	instructions []memory.Message
+	noted        []int64
 	// unordered is set if turn numbers decrease somewhere; lastTurn is the highest.
 	unordered bool
 	lastTurn  int64
-	// enough is how many of the newest messages will probably do for the next prompt.
-	enough *atomic.Int64
 }
 
 // load returns the newest least messages of an agent's memory or more, or all of it, and the older
 // instructions, as of the head or later. After an append it reads only what was appended.
-func (s *Service) load(ctx context.Context, project, id string, least int) (memory.Head, *contents, error) {
-	k := agentKey{project, id}
-	h, err := s.Head(ctx, project, id)
+func (s *Service) load(ctx context.Context, ref memory.Ref, least int) (memory.Head, *contents, error) {
+	h, err := s.messages.Head(ctx, ref.Project, ref.ID)
 	if err != nil {
 		return memory.Head{}, nil, err
 	}
-	if old := s.cache.get(k); old != nil && old.usable(&h, least) {
+	if old := s.cache.get(ref); old != nil && old.usable(&h, least) {
 		if old.rev >= h.Rev {
 			return h, old, nil
 		}
 		const most = 256 // changes; with more, reading everything costs the same
 		q := memory.MessageQuery{AfterSeq: old.from - 1, AfterRev: old.rev, Limit: most}
-		if len(old.seqs) > 0 {
-			q.AfterSeq = old.seqs[0] - 1
+		if len(old.noted) > 0 {
+			q.AfterSeq = old.noted[0] - 1
 		}
-		changed, err := s.Messages(ctx, project, id, q)
+		changed, err := s.messages.Page(ctx, ref.Project, ref.ID, q)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -55,18 +52,18 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 		}
 	}
 	for {
-		h, msgs, err := s.Recent(ctx, project, id, least)
+		h, msgs, err := s.messages.Recent(ctx, ref.Project, ref.ID, least)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
-		from := h.Agent.Settings.Memory.Start()
+		from := h.Agent.Settings.Memory.ConversationStart()
 		if len(msgs) == least {
 			from = max(from, msgs[0].Seq)
 		}
 		at, _ := slices.BinarySearchFunc(msgs, from, func(m memory.Message, seq int64) int { return int(m.Seq - seq) })
-		r := newContents(k, &h, msgs[at:])
-		r.from, r.seqs = from, h.Agent.Settings.Memory.Standing(from)
-		ok, err := s.addStanding(ctx, &h, r)
+		r := newContents(ref, &h, msgs[at:])
+		r.from, r.noted = from, h.Agent.Settings.Memory.InstructionsBefore(from)
+		ok, err := s.addInstructions(ctx, &h, r)
 		if err != nil {
 			return memory.Head{}, nil, err
 		}
@@ -77,11 +74,11 @@ func (s *Service) load(ctx context.Context, project, id string, least int) (memo
 	}
 }
 
-// addStanding reads the instructions before the contents. It reports false if one of them changed
-// after the head was read.
-func (s *Service) addStanding(ctx context.Context, h *memory.Head, r *contents) (ok bool, err error) {
-	for _, seq := range r.seqs {
-		msgs, err := s.Messages(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
+// addInstructions reads the instructions before the contents. It reports false if one of them
+// changed after the head was read.
+func (s *Service) addInstructions(ctx context.Context, h *memory.Head, r *contents) (ok bool, err error) {
+	for _, seq := range r.noted {
+		msgs, err := s.messages.Page(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
 		if err != nil {
 			return false, err
 		}
@@ -92,7 +89,7 @@ func (s *Service) addStanding(ctx context.Context, h *memory.Head, r *contents) 
 			return false, nil
 		}
 		if msgs[0].InMemory() && msgs[0].Role.Instructs() {
-			r.standing = append(r.standing, msgs[0])
+			r.instructions = append(r.instructions, msgs[0])
 		}
 	}
 	return true, nil
@@ -102,18 +99,18 @@ func (s *Service) addStanding(ctx context.Context, h *memory.Head, r *contents) 
 // read again when they have become far longer than a policy needs.
 func (r *contents) usable(h *memory.Head, least int) bool {
 	m := &h.Agent.Settings.Memory
-	return r.startMS == h.Agent.StartMS && r.base == m.BaseSeq && r.reaches(h, least) && slices.Equal(r.seqs, m.Standing(r.from)) && len(r.stored) <= maxContents
+	return r.startMS == h.Agent.StartMS && r.base == m.BaseSeq && r.reaches(h, least) && slices.Equal(r.noted, m.InstructionsBefore(r.from)) && len(r.stored) <= maxContents
 }
 
 // reaches reports whether the contents hold the newest n messages of the memory, or all of it.
 func (r *contents) reaches(h *memory.Head, n int) bool {
-	return r.from <= h.Agent.Settings.Memory.Start() || len(r.stored) >= n
+	return r.from <= h.Agent.Settings.Memory.ConversationStart() || len(r.stored) >= n
 }
 
-func newContents(k agentKey, h *memory.Head, stored []memory.Message) *contents {
+func newContents(ref memory.Ref, h *memory.Head, stored []memory.Message) *contents {
 	r := &contents{
-		key: k, startMS: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq,
-		stored: stored, views: windowMessages(stored), enough: new(atomic.Int64),
+		key: ref, startMS: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq,
+		stored: stored, views: windowMessages(stored),
 	}
 	r.noteTurns(stored)
 	return r

@@ -36,7 +36,7 @@ var ErrSummaryStale = fault.New(fault.Conflict, "what was summarised has changed
 // summarize, and its estimated size has reached the share summarize_at of the limit. It returns
 // fault.NotFound, or fault.Stopped for an agent that has ended.
 func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, error) {
-	h, err := s.Head(ctx, project, id)
+	h, err := s.messages.Head(ctx, project, id)
 	if err == nil {
 		err = h.Agent.MustBeActive(fault.Stopped)
 	}
@@ -44,15 +44,15 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		return Leaving{}, err
 	}
 	if l, ok, err := s.ancestry(ctx, &h); ok || err != nil {
-		l.Model = *s.PolicyOf(h.Agent, nil).SummaryModel
+		l.Model = *s.policies.Of(h.Agent, nil).SummaryModel
 		return l, err
 	}
 	// Most agents: their memories are not read.
-	if !s.PolicyOf(h.Agent, nil).Summarizes() {
+	if !s.policies.Of(h.Agent, nil).Summarizes() {
 		return Leaving{Agent: *h.Agent, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}, nil
 	}
-	busy := s.Answering(project, id)
-	h, msgs, err := s.Remembered(ctx, project, id)
+	busy := s.turns.Answering(project, id)
+	h, msgs, err := s.messages.Remembered(ctx, project, id)
 	if err == nil {
 		err = h.Agent.MustBeActive(fault.Stopped)
 	}
@@ -60,13 +60,13 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		return Leaving{}, err
 	}
 	l := Leaving{Agent: *h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
-	p := s.PolicyOf(h.Agent, nil)
+	p := s.policies.Of(h.Agent, nil)
 	if !p.Summarizes() {
 		return l, nil
 	}
 	l.Model = *p.SummaryModel
 	list := windowMessages(msgs)
-	c, err := s.Counter(&p)
+	c, err := s.policies.Counter(&p)
 	if err != nil {
 		return Leaving{}, err
 	}
@@ -79,7 +79,7 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	for _, i := range places {
 		l.Messages = append(l.Messages, msgs[i])
 	}
-	if _, now := s.Busy(ctx, project, id); busy || now {
+	if _, now := s.turns.Busy(ctx, project, id); busy || now {
 		l.Messages = l.Messages[:settledUpTo(l.Messages)]
 	}
 	if len(l.Messages) == 0 {
@@ -144,7 +144,7 @@ const summaryTries = 8
 // change. Newer messages stay. It returns ErrSummaryStale if the summary was replaced or one of the
 // messages changed in the meantime, and fault.Stopped if the agent has ended.
 func (s *Service) Summarised(ctx context.Context, r Summarised) error {
-	project, id := r.Of.Agent.Project, r.Of.Agent.ID
+	ref := r.Of.Agent.Ref()
 	text, err := text.Clean("summary", r.Text, maxSummary)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 	}
 	if r.Of.ancestor != nil {
 		// It was erased while the model worked
-		if _, err := s.Head(ctx, project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) {
+		if _, err := s.messages.Head(ctx, ref.Project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) {
 			return ErrSummaryStale
 		} else if err != nil {
 			return err
@@ -163,13 +163,13 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 		return s.ancestorDone(ctx, r.Of, r.Messages, text)
 	}
 	upTo, rev := gone[len(gone)-1].Seq, r.Of.rev
-	seqs, _, err := s.goneBefore(ctx, project, id, upTo)
+	seqs, _, err := s.goneBefore(ctx, ref, upTo)
 	if err != nil {
 		return err
 	}
 	for range summaryTries {
 		// Changes are searched for outside the write; inside, there must be no further ones.
-		changed, next, err := s.changedUpTo(ctx, project, id, rev, upTo)
+		changed, next, err := s.changedUpTo(ctx, ref, rev, upTo)
 		if err != nil {
 			return err
 		}
@@ -177,19 +177,19 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 			return ErrSummaryStale
 		}
 		rev = next
-		_, err = s.edit(ctx, project, id, func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+		_, err = s.edit(ctx, ref, func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
 			if m.Summary != r.Of.Earlier || m.BaseSeq != r.Of.Agent.Settings.Memory.BaseSeq {
 				return memory.Change{}, ErrSummaryStale
 			}
 			if h.Rev != rev {
 				return memory.Change{}, errMoved
 			}
-			m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.NowMS(), upTo
+			m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.messages.NowMS(), upTo
 			if seqs == nil {
 				m.BaseSeq = upTo + 1
 				return memory.Change{}, nil
 			}
-			m.StartAt(upTo + 1)
+			m.SetConversationStart(upTo + 1)
 			return dropped(view, h.Rev+1, seqs)
 		})
 		if !errors.Is(err, errMoved) {
@@ -204,13 +204,13 @@ var errMoved = errors.New("changed meanwhile")
 
 // changedUpTo reports whether a message up to a Seq was changed or added since a revision, and
 // returns the revision that this is based on.
-func (s *Service) changedUpTo(ctx context.Context, project, id string, since, upTo int64) (changed bool, rev int64, err error) {
-	h, err := s.Head(ctx, project, id)
+func (s *Service) changedUpTo(ctx context.Context, ref memory.Ref, since, upTo int64) (changed bool, rev int64, err error) {
+	h, err := s.messages.Head(ctx, ref.Project, ref.ID)
 	if err != nil || h.Rev == since {
 		return false, since, err
 	}
 	// In order of Seq.
-	msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterRev: since, Limit: 1})
+	msgs, err := s.messages.Page(ctx, ref.Project, ref.ID, memory.MessageQuery{AfterRev: since, Limit: 1})
 	return len(msgs) > 0 && msgs[0].Seq <= upTo, h.Rev, err
 }
 
@@ -222,7 +222,7 @@ func (s *Service) ancestry(ctx context.Context, h *memory.Head) (l Leaving, ok b
 		return Leaving{}, false, nil
 	}
 	first := in.Ancestors[0]
-	_, msgs, err := s.Remembered(ctx, h.Agent.Project, first.ID)
+	_, msgs, err := s.messages.Remembered(ctx, h.Agent.Project, first.ID)
 	if err != nil && !fault.Is(err, fault.NotFound) { // what was erased is not summarised
 		return Leaving{}, false, err
 	}
@@ -241,7 +241,7 @@ func (s *Service) ancestry(ctx context.Context, h *memory.Head) (l Leaving, ok b
 
 // ancestorDone stores a summary that covers the first n messages of an earlier agent.
 func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text string) error {
-	_, err := s.edit(ctx, l.Agent.Project, l.Agent.ID, func(_ memory.AgentView, _ *memory.Head, m *memory.Memory) (memory.Change, error) {
+	_, err := s.edit(ctx, l.Agent.Ref(), func(_ memory.AgentView, _ *memory.Head, m *memory.Memory) (memory.Change, error) {
 		if m.Summary != l.Earlier || m.Inherited == nil || len(m.Inherited.Ancestors) == 0 || m.Inherited.Ancestors[0] != *l.ancestor {
 			return memory.Change{}, ErrSummaryStale
 		}
@@ -254,7 +254,7 @@ func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text strin
 		}
 		m.Inherited = &in
 		if text != m.Summary {
-			m.Summary, m.SummaryMS = text, s.NowMS()
+			m.Summary, m.SummaryMS = text, s.messages.NowMS()
 		}
 		return memory.Change{}, nil
 	})

@@ -24,14 +24,14 @@ type page struct {
 // may read.
 func (r *contents) page(m *memory.Memory, n int, v *view.View) page {
 	bound := max(0, len(r.stored)-memory.MaxRead)
-	for bound < len(r.stored) && r.stored[bound].Seq < m.Start() {
+	for bound < len(r.stored) && r.stored[bound].Seq < m.ConversationStart() {
 		bound++
 	}
 	p := page{}
 	lead := func(msg *memory.Message, w *window.Message) {
 		p.lead, p.list = append(p.lead, *msg), append(p.list, *w)
 	}
-	for _, list := range [][]memory.Message{r.standing, r.stored[:bound]} {
+	for _, list := range [][]memory.Message{r.instructions, r.stored[:bound]} {
 		for i := range list {
 			msg := &list[i]
 			if _, found := slices.BinarySearch(m.Instructions, msg.Seq); found && msg.InMemory() && msg.Role.Instructs() {
@@ -103,22 +103,22 @@ func (p *page) show(v *view.View, shared bool) {
 	}
 }
 
-// settled returns how many messages at the end of the page a policy kept, if that is what it keeps
-// of the whole memory: a limit cut the user's first words in the page, and something after them is
-// left. No message before words that opened their turn belongs after them. Otherwise it returns 0.
-func (p *page) settled(v *window.View) int {
+// cutWords reports whether a policy left words of the user out of the view that opened their turn,
+// and keeps something after them. Then it keeps nothing of what is before the page, either, since
+// no message before such words belongs to one after them.
+func (p *page) cutWords(v *window.View) bool {
 	kept := slices.IndexFunc(v.Entries, func(e window.Entry) bool { return e.Index >= len(p.lead) && !e.Message.IsSystem() })
 	if kept < 0 {
-		return 0
+		return false
 	}
 	at := v.Entries[kept].Index
 	for i := len(p.lead); i < at; i++ {
 		w, m := &p.list[i], p.at(i)
 		if w.Status == "" && m.Role == memory.User && m.Opens && (w.Links == nil || len(w.Links.Results) == 0) {
-			return len(p.list) - at
+			return true
 		}
 	}
-	return 0
+	return false
 }
 
 // hasQuestion reports whether the page holds words of the user.
@@ -129,7 +129,7 @@ func (p *page) hasQuestion() bool {
 // read returns what a model is given of a memory, and the page that it was made from. It reads the
 // newest messages, and more as long as the policy could keep them, or the page has no words of the
 // user and asks is set. With counts set the view's Dropped is right, for which everything is read.
-func (s *Service) read(ctx context.Context, project, id string, how func(*memory.Agent) (method, error), counts, asks bool) (h memory.Head, p page, by method, v window.View, err error) {
+func (s *Service) read(ctx context.Context, ref memory.Ref, how func(*memory.Agent) (method, error), counts, asks bool) (h memory.Head, p page, by method, v window.View, err error) {
 	least := firstPage
 	if counts {
 		least = memory.MaxRead
@@ -137,12 +137,8 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 	var r *contents
 	for n := firstPage; ; n = min(4*n, memory.MaxRead) {
 		if r == nil || !r.reaches(&h, n) {
-			first := r == nil
-			if h, r, err = s.load(ctx, project, id, max(n, least)); err != nil {
+			if h, r, err = s.load(ctx, ref, max(n, least)); err != nil {
 				return h, p, by, v, err
-			}
-			if first && r.reaches(&h, int(r.enough.Load())) {
-				n = max(n, int(r.enough.Load()))
 			}
 			if by, err = how(h.Agent); err != nil {
 				return h, p, by, v, err
@@ -155,13 +151,8 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 		}
 		p = r.page(m, n, by.view)
 		v = by.policy.Read(p.list, by.counter, by.extras)
-		all := n == memory.MaxRead || r.from <= m.Start() && len(p.rest) < n
-		kept := p.settled(&v)
-		if all || (!*by.policy.Enabled || kept > 0) && (!asks || p.hasQuestion()) {
-			if n > firstPage && kept > 0 { // the next prompt needs about as many
-				n = min(kept+kept/4+16, memory.MaxRead)
-			}
-			r.enough.Store(int64(n))
+		all := n == memory.MaxRead || r.from <= m.ConversationStart() && len(p.rest) < n
+		if all || (!*by.policy.Enabled || p.cutWords(&v)) && (!asks || p.hasQuestion()) {
 			v.Dropped += p.before
 			return h, p, by, v, nil
 		}

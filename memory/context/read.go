@@ -52,10 +52,10 @@ type Message struct {
 // nothing, and the same memory and request always have the same result. It returns fault.Invalid
 // for a policy that cannot be followed.
 func (s *Service) Context(ctx context.Context, project, id string, r Request) (Context, error) {
-	if err := s.CheckPolicy("policy", r.Policy); err != nil {
+	if err := s.policies.Check("policy", r.Policy); err != nil {
 		return Context{}, err
 	}
-	h, mem, by, read, err := s.read(ctx, project, id, func(a *memory.Agent) (method, error) { return s.methodFor(a, &r) }, true, false)
+	h, mem, by, read, err := s.read(ctx, memory.Ref{Project: project, ID: id}, func(a *memory.Agent) (method, error) { return s.methodFor(a, &r) }, true, false)
 	if err != nil {
 		return Context{}, err
 	}
@@ -89,8 +89,8 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 
 // methodFor returns how an agent's memory is read for a request.
 func (s *Service) methodFor(a *memory.Agent, r *Request) (method, error) {
-	p := s.PolicyOf(a, r.Policy)
-	c, err := s.Counter(&p)
+	p := s.policies.Of(a, r.Policy)
+	c, err := s.policies.Counter(&p)
 	if err != nil {
 		return method{}, err
 	}

@@ -1,6 +1,6 @@
 // Package context builds what a language model is given of an agent's memory, and cuts memories for
-// good. Service.Context returns the messages that a model would be given now; Service.Begin gives a
-// turn its context; Trim, Repair, Clear, SetSummary, Snapshot and Restore work on the memory
+// good. Service.Context returns the messages that a model would be given now; Service.ForTurn gives
+// a turn its context; Trim, Repair, Clear, SetSummary, Snapshot and Restore work on the memory
 // itself. What is shown is decided by package window, which knows messages but no agents.
 //
 // Memories may hold thousands of messages. A Service caches what it has read, reads only changes
@@ -9,34 +9,29 @@
 package context
 
 import (
-	"context"
-
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Service is a memory whose turns have a context by the agent's policy.
+// Service builds what a model is given of a call, and shortens what a call remembers. An LLM takes
+// only so many tokens, and a long call has more: by the agent's policy the oldest messages are left
+// out, or a summary stands for them. Context shows the result at any time, and ForTurn builds it
+// for an answer. Trim, Repair, Clear, SetSummary and Restore change the memory itself; the ledger
+// keeps everything.
 type Service struct {
-	*agents.Service
-	cache *cache
+	messages *agents.Messages
+	turns    *agents.Turns
+	policies *agents.Policies
+	cache    *cache
 }
 
-// New returns a Service for a memory. It must be called before the memory is used.
+// New returns a Service for the agents' memories. It must be called before these are used.
 func New(m *agents.Service) *Service {
-	s := &Service{Service: m, cache: newCache()}
-	m.OnErase(func(project, id string) { s.cache.remove(agentKey{project, id}) })
+	s := &Service{messages: m.Messages, turns: m.Turns, policies: m.Policies, cache: newCache()}
+	m.Agents.OnErase(func(project, id string) { s.cache.remove(memory.Ref{Project: project, ID: id}) })
 	return s
-}
-
-// agentKey identifies an agent.
-type agentKey struct{ project, id string }
-
-// Begin begins a turn, with a context by the agent's policy and the request's.
-func (s *Service) Begin(ctx context.Context, project, id string, r agents.TurnRequest) (*agents.Turn, error) {
-	r.Window = func(ctx context.Context, t *agents.Turn) error { return s.setContext(ctx, t, r.Policy) }
-	return s.Service.Begin(ctx, project, id, r)
 }
 
 // method is how a memory is read for a model.
@@ -57,7 +52,7 @@ func (s *Service) viewOf(a *memory.Agent, request *window.Policy) *view.View {
 	case own != nil && own.Projection != "":
 		return v.With(view.Projection(own.Projection))
 	case v == nil || v.Projection == "":
-		return v.With(view.Projection(s.ServerPolicy().Projection))
+		return v.With(view.Projection(s.policies.Server().Projection))
 	}
 	return v
 }

@@ -14,14 +14,21 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-func newService() *memctx.Service {
-	var n atomic.Int64
-	return memctx.New(agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}))
+// service is the service under test, with the agents whose memories it reads.
+type service struct {
+	*memctx.Service
+	mem *agents.Service
 }
 
-func join(t *testing.T, s *memctx.Service) memory.Agent {
+func newService() service {
+	var n atomic.Int64
+	m := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }})
+	return service{memctx.New(m), m}
+}
+
+func join(t *testing.T, s service) memory.Agent {
 	t.Helper()
-	a, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: t.Name(), Properties: []byte("{}")})
+	a, err := s.mem.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: t.Name(), Properties: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +55,7 @@ func TestContextIsNeverBehind(t *testing.T) {
 		wg.Go(func() {
 			for i := range 60 {
 				text := fmt.Sprint(w, " says ", i)
-				if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user(text)}); err != nil {
+				if _, err := s.mem.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user(text)}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -82,7 +89,7 @@ func TestContextIsNeverBehind(t *testing.T) {
 	if after, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: full}); err != nil || len(after.Messages) != 0 || len(got.Messages) != 360 {
 		t.Errorf("after clearing %d messages, %v", len(after.Messages), err)
 	}
-	if err := s.Erase(t.Context(), "p", a.ID); err != nil {
+	if err := s.mem.Agents.Erase(t.Context(), "p", a.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: full}); err == nil {

@@ -26,13 +26,13 @@ type Snapshot struct {
 // answers without words of a restored snapshot, which no LLM gets. The messages are shared: do not
 // change them.
 func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
-	h, stored, err := s.SinceBase(ctx, project, id)
+	h, stored, err := s.messages.SinceBase(ctx, project, id)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	msgs := make([]memory.Message, 0, len(stored))
 	for i := range stored {
-		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Raw() != "" {
+		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Filed().Raw != "" {
 			msgs = append(msgs, *m)
 		}
 	}
@@ -51,8 +51,8 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 	if err != nil {
 		return memory.Agent{}, err
 	}
-	return s.edit(ctx, project, id, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
-		c, err := h.Refill(m, in.Messages, s.NowMS(), false)
+	return s.edit(ctx, memory.Ref{Project: project, ID: id}, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+		c, err := h.Refill(m, in.Messages, s.messages.NowMS(), false)
 		if err != nil {
 			return memory.Change{}, err
 		}
@@ -62,7 +62,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 			m.Policy = *in.Policy
 		}
 		if summary != "" {
-			m.SummaryMS = s.NowMS()
+			m.SummaryMS = s.messages.NowMS()
 		}
 		return c, nil
 	})
@@ -71,7 +71,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 // Clear empties an agent's  The summary stays, and so does the ledger. The cost does not
 // depend on the size of the  It returns fault.Stopped if the agent has ended.
 func (s *Service) Clear(ctx context.Context, project, id string) (memory.Agent, error) {
-	return s.edit(ctx, project, id, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+	return s.edit(ctx, memory.Ref{Project: project, ID: id}, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
 		m.BaseSeq = h.NextSeq
 		return memory.Change{}, nil
 	})

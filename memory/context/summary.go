@@ -21,7 +21,7 @@ type Summary struct {
 
 // Summary returns an agent's summary, also after its end.
 func (s *Service) Summary(ctx context.Context, project, id string) (Summary, error) {
-	h, err := s.Head(ctx, project, id)
+	h, err := s.messages.Head(ctx, project, id)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -38,6 +38,7 @@ func (s *Service) SetSummary(ctx context.Context, project, id, summary string, u
 	if err != nil {
 		return Summary{}, err
 	}
+	ref := memory.Ref{Project: project, ID: id}
 	var a memory.Agent
 	for try := 1; ; try++ {
 		// What leaves the memory is determined outside the write, and inside only if the agent
@@ -45,11 +46,11 @@ func (s *Service) SetSummary(ctx context.Context, project, id, summary string, u
 		var gone []int64
 		var rev int64
 		if upToSeq > 0 && try < summaryTries {
-			if gone, rev, err = s.goneBefore(ctx, project, id, upToSeq); err != nil {
+			if gone, rev, err = s.goneBefore(ctx, ref, upToSeq); err != nil {
 				return Summary{}, err
 			}
 		}
-		a, err = s.setSummary(ctx, project, id, summary, upToSeq, func(view memory.AgentView) ([]int64, error) {
+		a, err = s.setSummary(ctx, ref, summary, upToSeq, func(view memory.AgentView) ([]int64, error) {
 			h := view.Head()
 			switch {
 			case try == summaryTries:
@@ -70,12 +71,12 @@ func (s *Service) SetSummary(ctx context.Context, project, id, summary string, u
 
 // setSummary is SetSummary with a valid text. leaving returns the Seqs of what leaves the memory;
 // it is called if something may.
-func (s *Service) setSummary(ctx context.Context, project, id, text string, upToSeq int64, leaving func(memory.AgentView) ([]int64, error)) (memory.Agent, error) {
-	return s.edit(ctx, project, id, func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+func (s *Service) setSummary(ctx context.Context, ref memory.Ref, text string, upToSeq int64, leaving func(memory.AgentView) ([]int64, error)) (memory.Agent, error) {
+	return s.edit(ctx, ref, func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
 		if upToSeq >= h.NextSeq {
 			return memory.Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
 		}
-		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.NowMS(), upToSeq
+		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.messages.NowMS(), upToSeq
 		if text == "" {
 			m.SummaryMS = 0
 			disown(m)
@@ -91,7 +92,7 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 			m.BaseSeq = upToSeq + 1
 			return memory.Change{}, nil
 		}
-		m.StartAt(upToSeq + 1)
+		m.SetConversationStart(upToSeq + 1)
 		return dropped(view, h.Rev+1, gone)
 	})
 }
@@ -109,8 +110,8 @@ func disown(m *memory.Memory) {
 // goneBefore returns the Seqs of what leaves the memory if all messages up to a Seq do, except
 // system messages. It returns nil if there are no system messages; then moving the start of the
 // memory is enough. rev is the revision that this is based on.
-func (s *Service) goneBefore(ctx context.Context, project, id string, upTo int64) (gone []int64, rev int64, err error) {
-	h, msgs, err := s.Remembered(ctx, project, id)
+func (s *Service) goneBefore(ctx context.Context, ref memory.Ref, upTo int64) (gone []int64, rev int64, err error) {
+	h, msgs, err := s.messages.Remembered(ctx, ref.Project, ref.ID)
 	return goneOf(msgs, upTo), h.Rev, err
 }
 
@@ -151,9 +152,9 @@ func dropped(view memory.AgentView, rev int64, seqs []int64) (memory.Change, err
 
 // edit changes the fields of an agent's memory, and applies the change that decide returns, in one
 // write. It returns fault.Stopped if the agent has ended.
-func (s *Service) edit(ctx context.Context, project, id string, decide func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error)) (memory.Agent, error) {
+func (s *Service) edit(ctx context.Context, ref memory.Ref, decide func(view memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error)) (memory.Agent, error) {
 	var out memory.Agent
-	err := s.Change(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.messages.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err

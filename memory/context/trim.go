@@ -13,7 +13,7 @@ import (
 // leave it: all but the newest keepRecent, without system messages. It does not separate tool calls
 // from their results.
 func (s *Service) Summarizable(ctx context.Context, project, id string, keepRecent int) (memory.Agent, []memory.Message, error) {
-	h, stored, err := s.SinceBase(ctx, project, id)
+	h, stored, err := s.messages.SinceBase(ctx, project, id)
 	if err != nil {
 		return memory.Agent{}, nil, err
 	}
@@ -55,7 +55,7 @@ func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (
 	if (r.MaxTokens == nil) == (r.KeepRecent == nil) {
 		return Trimmed{}, fault.At(fault.Missing, "max_tokens", "or keep_recent is required, and not both")
 	}
-	return s.rewrite(ctx, project, id, func(views []window.Message, c window.Counter) rewriting {
+	return s.rewrite(ctx, memory.Ref{Project: project, ID: id}, func(views []window.Message, c window.Counter) rewriting {
 		if r.KeepRecent != nil {
 			keep := window.TrimToRecent(views, *r.KeepRecent)
 			keep = slices.DeleteFunc(keep, func(i int) bool { return views[i].Status != "" })
@@ -70,7 +70,7 @@ func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (
 // reports other problems. Repeating it changes nothing. It returns fault.Stopped if the agent has
 // ended, and fault.Conflict if a stand-in is needed while an answer is being generated.
 func (s *Service) Repair(ctx context.Context, project, id string) (Trimmed, error) {
-	return s.rewrite(ctx, project, id, func(views []window.Message, _ window.Counter) rewriting {
+	return s.rewrite(ctx, memory.Ref{Project: project, ID: id}, func(views []window.Message, _ window.Counter) rewriting {
 		found := window.Repair(views)
 		out := rewriting{insert: found.Insert, problems: found.Problems}
 		for i := range views {
@@ -95,20 +95,20 @@ func (d *rewriting) copies() bool { return len(d.insert) > 0 || !slices.IsSorted
 
 // rewrite makes of a memory what decide returns for it. decide runs outside the write, and again if
 // something was stored in between.
-func (s *Service) rewrite(ctx context.Context, project, id string, decide func([]window.Message, window.Counter) rewriting) (Trimmed, error) {
+func (s *Service) rewrite(ctx context.Context, ref memory.Ref, decide func([]window.Message, window.Counter) rewriting) (Trimmed, error) {
 	const tries = 8
 	for try := 1; ; try++ {
-		h, stored, err := s.SinceBase(ctx, project, id)
+		h, stored, err := s.messages.SinceBase(ctx, ref.Project, ref.ID)
 		if err != nil {
 			return Trimmed{}, err
 		}
-		r := newContents(agentKey{project, id}, &h, stored)
+		r := newContents(ref, &h, stored)
 		var d rewriting
 		var out Trimmed
 		var list []memory.Message
 		run := func(a *memory.Agent) error {
-			p := s.PolicyOf(a, nil)
-			c, err := s.Counter(&p)
+			p := s.policies.Of(a, nil)
+			c, err := s.policies.Counter(&p)
 			if err != nil {
 				return err
 			}
@@ -120,9 +120,9 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 		if err := run(h.Agent); err != nil {
 			return Trimmed{}, err
 		}
-		_, busy := s.Busy(ctx, project, id)
+		_, busy := s.turns.Busy(ctx, ref.Project, ref.ID)
 		stale := false
-		err = s.Change(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		err = s.messages.Change(ctx, ref.Project, ref.ID, func(view memory.AgentView) (memory.Change, error) {
 			h := view.Head()
 			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 				return memory.Change{}, err
@@ -169,7 +169,7 @@ func (r *contents) rewritten(d rewriting, counter window.Counter) (Trimmed, []me
 	for _, i := range d.keep {
 		m := r.stored[i]
 		if copies {
-			m.Amend(func(rare *memory.Rare) { rare.CopyOf, rare.Told = m.Seq, nil })
+			m.Amend(func(d *memory.Details) { d.CopyOf, d.Told = m.Seq, nil })
 		}
 		list = append(list, m)
 		units += counter.Size(&r.views[i])
@@ -201,7 +201,7 @@ func standIn(w *window.Message, call *memory.Message) memory.Message {
 	if w.Role == window.User { // results as content blocks
 		m.Role = memory.Tool
 	}
-	m.Amend(func(r *memory.Rare) { r.Scope, r.CopyOf = call.Scope(), call.Seq })
+	m.Amend(func(r *memory.Details) { r.Scope, r.CopyOf = call.Filed().Scope, call.Seq })
 	return m
 }
 
@@ -212,7 +212,7 @@ func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory
 	a, rev := *h.Agent, h.Rev+1
 	a.Rev = rev
 	if d.copies() {
-		c, err := h.Refill(&a.Settings.Memory, list, s.NowMS(), true)
+		c, err := h.Refill(&a.Settings.Memory, list, s.messages.NowMS(), true)
 		c.Agent = &a
 		return c, err
 	}
@@ -246,7 +246,7 @@ func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory
 		if first := slices.IndexFunc(d.keep, func(i int) bool { return !r.views[i].IsSystem() }); first >= 0 {
 			start = r.stored[d.keep[first]].Seq
 		}
-		a.Settings.Memory.StartAt(start)
+		a.Settings.Memory.SetConversationStart(start)
 		a.Rev = h.Agent.Rev // nothing that a live tail shows
 		c.Agent = &a
 	}

@@ -9,11 +9,12 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// setContext sets a turn's context by the agent's policy and the request's. The request's messages
-// are stored already, and messages that came after them may be in the context too.
-func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *window.Policy) error {
-	p := s.PolicyOf(&t.Agent, request)
-	c, err := s.Counter(&p)
+// ForTurn sets a turn's context by the agent's policy and the request's; see TurnRequest.Window.
+// The request's messages are stored already, and messages that came after them may be in the
+// context too.
+func (s *Service) ForTurn(ctx context.Context, t *agents.Turn, request *window.Policy) error {
+	p := s.policies.Of(&t.Agent, request)
+	c, err := s.policies.Counter(&p)
 	if err != nil {
 		return err
 	}
@@ -21,7 +22,7 @@ func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *windo
 	how := func(*memory.Agent) (method, error) {
 		return method{policy: p, counter: c, view: v, extras: window.Extras{Question: true}}, nil
 	}
-	_, mem, _, read, err := s.read(ctx, t.Agent.Project, t.Agent.ID, how, false, true)
+	_, mem, _, read, err := s.read(ctx, t.Agent.Ref(), how, false, true)
 	if err != nil {
 		return err
 	}

@@ -37,9 +37,9 @@ func maxTail(a *memory.Agent) int { return max(minTail, a.Settings.LLM.MaxHistor
 
 func messageBytes(m *memory.Message) int64 {
 	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) +
-		len(m.UpstreamID) + len(m.Raw()) + messageSize
-	if m.Rare != nil {
-		n += len(m.WithThoughts) + len(m.Rare.Members)
+		len(m.UpstreamID) + len(m.Filed().Raw) + messageSize
+	if m.Details != nil {
+		n += len(m.WithThoughts) + len(m.Details.Members)
 	}
 	for k, v := range m.Metadata {
 		n += len(k) + len(v) + 64

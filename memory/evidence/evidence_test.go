@@ -41,7 +41,7 @@ func llm(text string) memory.Message {
 // begin starts a turn whose answer is still to come.
 func begin(t *testing.T, s *agents.Service, id string, cut func(error), msgs ...memory.Message) *agents.Turn {
 	t.Helper()
-	turn, err := s.Begin(t.Context(), "p", id, agents.TurnRequest{
+	turn, err := s.Turns.Begin(t.Context(), "p", id, agents.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) { return agents.Plan{Append: msgs}, nil }, Cut: cut,
 	})
 	if err != nil {
@@ -52,7 +52,7 @@ func begin(t *testing.T, s *agents.Service, id string, cut func(error), msgs ...
 
 func settle(t *testing.T, s *agents.Service, turn *agents.Turn, a agents.Answer) memory.Message {
 	t.Helper()
-	m, err := s.Settle(t.Context(), turn, a)
+	m, err := s.Turns.Settle(t.Context(), turn, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +71,11 @@ func fixed(t *testing.T) *agents.Service {
 // conversation makes an agent with these messages.
 func conversation(t *testing.T, s *agents.Service, msgs ...memory.Message) memory.Agent {
 	t.Helper()
-	a, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Properties: []byte("{}")})
+	a, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Properties: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Append(t.Context(), "p", a.ID, msgs); err != nil {
+	if _, err := s.Messages.Append(t.Context(), "p", a.ID, msgs); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -84,13 +84,13 @@ func conversation(t *testing.T, s *agents.Service, msgs ...memory.Message) memor
 // lastOf gives the newest message without its revision, which tells how often it changed.
 func lastOf(t *testing.T, s *agents.Service, id string) memory.Message {
 	t.Helper()
-	_, list, err := s.Recent(t.Context(), "p", id, 1)
+	_, list, err := s.Messages.Recent(t.Context(), "p", id, 1)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
 	// The order in which evidence comes makes no other difference.
 	list[0].Rev, list[0].Marks = 0, memory.Marks{}
-	list[0].Amend(func(r *memory.Rare) { r.Earlier = nil }) // what was replaced depends on it
+	list[0].Amend(func(r *memory.Details) { r.Earlier = nil }) // what was replaced depends on it
 	return list[0]
 }
 
@@ -180,11 +180,11 @@ func TestReportsInAnyOrder(t *testing.T) {
 		s := fixed(t)
 		var want *memory.Message
 		for n := range 60 {
-			a, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: fmt.Sprint(name, n), Properties: []byte("{}")})
+			a, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: fmt.Sprint(name, n), Properties: []byte("{}")})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("When?"), llm(told)}); err != nil {
+			if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("When?"), llm(told)}); err != nil {
 				t.Fatal(err)
 			}
 			order := rnd.Perm(len(story.reports))
@@ -277,7 +277,7 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 		if got := record(t, s, a.ID, evidence.Report{Cut: true}); len(got) != 1 || got[0].Pending || got[0].Message.TurnID != 0 {
 			t.Errorf("before its first word: %+v", got)
 		}
-		s.Progress(turn, memory.Speaking)
+		s.Turns.Progress(turn, memory.Speaking)
 		return turn
 	}
 	turn := fly(func(error) { t.Error("cut") })
@@ -292,18 +292,18 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_013_000}); len(got) != 1 || got[0].Message.Content != "The train leaves at nine" {
 		t.Errorf("%+v", got)
 	}
-	_, list, err := s.Recent(t.Context(), "p", a.ID, 9)
-	if err != nil || list[1].Playback() == nil || list[1].Playback().Spoken != len("The train leaves in the morning.") {
+	_, list, err := s.Messages.Recent(t.Context(), "p", a.ID, 9)
+	if err != nil || list[1].Heard().Playback == nil || list[1].Heard().Playback.Spoken != len("The train leaves in the morning.") {
 		t.Errorf("the answer before: %+v, %v", list[1], err)
 	}
 
 	cut := make(chan error, 1)
 	turn2 := begin(t, s, a.ID, func(err error) { cut <- err }, user("And the bus?"))
-	s.Progress(turn2, memory.Speaking)
+	s.Turns.Progress(turn2, memory.Speaking)
 	done := make(chan memory.Message, 1)
 	go func() {
 		<-cut
-		m, _ := s.Settle(context.WithoutCancel(t.Context()), turn2, agents.Answer{Generated: "The bus leaves at ten.", Sent: "The bus leaves", Err: agents.ErrBargeIn})
+		m, _ := s.Turns.Settle(context.WithoutCancel(t.Context()), turn2, agents.Answer{Generated: "The bus leaves at ten.", Sent: "The bus leaves", Err: agents.ErrBargeIn})
 		done <- m
 	}()
 	got := record(t, s, a.ID, evidence.Report{Cut: true, Heard: text("The bus")})
@@ -327,7 +327,7 @@ func TestLateCut(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	flying := begin(t, s, a.ID, func(error) { t.Error("cut") }, user("c"))
-	s.Progress(flying, memory.Speaking)
+	s.Turns.Progress(flying, memory.Speaking)
 	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_025_001}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
 		t.Errorf("while the next is sent: %+v", got)
 	}
@@ -345,21 +345,21 @@ func TestRecordBounds(t *testing.T) {
 		t.Error(err)
 	}
 	flying := begin(t, s, a.ID, func(error) {}, user("y"))
-	s.Progress(flying, memory.Speaking)
+	s.Turns.Progress(flying, memory.Speaking)
 	for i := range 300 {
 		if got := record(t, s, a.ID, evidence.Report{Playing: true, Heard: text(strings.Repeat("word ", i+1))}); len(got) != 1 || !got[0].Pending {
 			t.Fatalf("%d: %+v", i, got)
 		}
 	}
-	if m := settle(t, s, flying, agents.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Playback() == nil || m.Playback().Spoken < 5*300-1 {
-		t.Errorf("%+v", m.Playback())
+	if m := settle(t, s, flying, agents.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Heard().Playback == nil || m.Heard().Playback.Spoken < 5*300-1 {
+		t.Errorf("%+v", m.Heard().Playback)
 	}
 	a = conversation(t, s, user("x"), llm(told))
 	for i := range 200 {
 		record(t, s, a.ID, evidence.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
 	}
 	last := lastOf(t, s, a.ID)
-	p := last.Playback()
+	p := last.Heard().Playback
 	if len(p.Stretches) != 64 || len(p.Stretches[0].Ends) != 512 || p.Stretches[63].StartMS != 1_780_000_000_199 {
 		t.Errorf("%d stretches, %d words", len(p.Stretches), len(p.Stretches[0].Ends))
 	}
@@ -372,7 +372,7 @@ func TestGrowingTranscriptInFlight(t *testing.T) {
 	s := fixed(t)
 	a := conversation(t, s, user("a"), llm("The bus leaves at ten."))
 	flying := begin(t, s, a.ID, func(error) { t.Error("cut") }, user("b"))
-	s.Progress(flying, memory.Speaking)
+	s.Turns.Progress(flying, memory.Speaking)
 	row := func(said string, cut bool) evidence.Report {
 		return evidence.Report{Playing: true, Account: true, Cut: cut, Heard: text(said)}
 	}
@@ -380,7 +380,7 @@ func TestGrowingTranscriptInFlight(t *testing.T) {
 	if len(got) != 2 || got[0].Message.Content != "The bus leaves" || !got[1].Pending || got[1].Report != 1 {
 		t.Errorf("%+v", got)
 	}
-	if m := settle(t, s, flying, agents.Answer{Generated: told, Sent: told, Complete: true}); m.Playback() == nil || m.Playback().Spoken != len("The") {
+	if m := settle(t, s, flying, agents.Answer{Generated: told, Sent: told, Complete: true}); m.Heard().Playback == nil || m.Heard().Playback.Spoken != len("The") {
 		t.Errorf("%+v", m)
 	}
 }

@@ -54,7 +54,7 @@ func match(reports []Report, recent []memory.Message) []*memory.Message {
 			if compared += reports[i].size() + len(answers[j].Original()); compared > maxCompared && len(reports) > 1 {
 				return out
 			}
-			if other := answers[j].PlatformID(); other != "" && reports[i].Item != "" && other != reports[i].Item {
+			if other := answers[j].Heard().PlatformID; other != "" && reports[i].Item != "" && other != reports[i].Item {
 				continue
 			}
 			if reports[i].fits(answers[j], offset) && (!ambiguous || j == len(answers)-1 || reports[i].startsAnswer(answers[j])) {
@@ -78,7 +78,7 @@ func (r *Report) place(answers []*memory.Message) (*memory.Message, bool) {
 		return nil, false
 	}
 	for _, m := range slices.Backward(answers) {
-		if r.ItemID != "" && (r.ItemID == m.UpstreamID || r.ItemID == m.ID) || r.Item != "" && r.Item == m.PlatformID() {
+		if r.ItemID != "" && (r.ItemID == m.UpstreamID || r.ItemID == m.ID) || r.Item != "" && r.Item == m.Heard().PlatformID {
 			return m, true
 		}
 	}
@@ -91,7 +91,7 @@ func (r *Report) place(answers []*memory.Message) (*memory.Message, bool) {
 			continue
 		}
 		late := r.MadeMS > 0 && m.Timings != nil && m.Timings.StartMS > r.MadeMS+clockSlack
-		free := m.PlatformID() == "" || r.Item == ""
+		free := m.Heard().PlatformID == "" || r.Item == ""
 		if free && !late {
 			return m, true
 		}

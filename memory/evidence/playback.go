@@ -24,7 +24,7 @@ const (
 // follows from all such reports so far.
 func applyPlayback(m memory.Message, r *Report, now int64) (memory.Message, bool, error) {
 	var p playback
-	old := (*playback)(m.Playback())
+	old := (*playback)(m.Heard().Playback)
 	if old != nil {
 		p = *old
 	}
@@ -47,7 +47,7 @@ func applyPlayback(m memory.Message, r *Report, now int64) (memory.Message, bool
 			m = updated
 		}
 	}
-	m.Amend(func(r *memory.Rare) { r.Playback = (*memory.Playback)(&p) })
+	m.Amend(func(r *memory.Details) { r.Playback = (*memory.Playback)(&p) })
 	return m, true, nil
 }
 

@@ -233,13 +233,13 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 	if r.HeardMS != nil {
 		e.Audio = audio.Played(*r.HeardMS, r.AtMS)
 	}
-	named := r.Item != "" && r.Item != m.PlatformID()
+	named := r.Item != "" && r.Item != m.Heard().PlatformID
 	if named {
 		// A cut by a report that turns out to have been about another answer.
-		if r.Full && m.PlatformID() != "" {
+		if r.Full && m.Heard().PlatformID != "" {
 			m.Method, m.EvidenceMS, m.Confidence = "", 0, 0
 		}
-		m.Amend(func(rare *memory.Rare) { rare.PlatformID = r.Item })
+		m.Amend(func(d *memory.Details) { d.PlatformID = r.Item })
 	}
 	m, changed, err := m.WithEvidence(e, now)
 	return m, changed || named, err

@@ -63,7 +63,7 @@ func (s Service) Record(ctx context.Context, project, id string, reports []Repor
 // the report may be about.
 func (s Service) recordLive(ctx context.Context, project, id string, r Report) (out []Recorded, done bool, err error) {
 	about := agents.LiveAnswer{Heard: r.Heard, AtMS: r.AtMS, Cut: r.Cut}
-	result, err := s.Memory.AmendLive(ctx, project, id, about, pending{r, s, project, id})
+	result, err := s.Memory.Turns.AmendLive(ctx, project, id, about, pending{r, s, project, id})
 	switch {
 	case err != nil || result == agents.NoLiveAnswer:
 		return nil, false, err
@@ -99,16 +99,16 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	if len(reports) == 1 {
 		depth = 8 * singleDepth
 	}
-	head, recent, err := s.Memory.Recent(ctx, project, id, depth)
+	head, recent, err := s.Memory.Messages.Recent(ctx, project, id, depth)
 	if err == nil && head.Agent.Archived() { // its record is made of notifications only
 		err = head.Agent.MustBeActive(fault.NotFound)
 	}
 	if err != nil {
 		return nil, err
 	}
-	redactor := s.Memory.Redactor(head.Agent)
+	redactor := s.Memory.Messages.Redactor(head.Agent)
 	reports = redacted(slices.Clone(reports), redactor, recent)
-	now := s.Memory.NowMS()
+	now := s.Memory.Messages.NowMS()
 	if slices.ContainsFunc(reports, func(r Report) bool { return r.HeardMS != nil }) {
 		rate := agents.SpeakingRate(recent)
 		for i := range reports {
@@ -132,7 +132,7 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	if !changes {
 		return out, nil
 	}
-	err = s.Memory.Change(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err = s.Memory.Messages.Change(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		var c memory.Change
 		for i := range out {
 			r := &out[i]

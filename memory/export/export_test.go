@@ -107,8 +107,8 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 			{Seq: 1, Rev: 2, ID: "m1", Role: memory.User, Content: "hello\u2028 <b> \"q\" \\ é 😀", TurnID: 0, Timestamp: 1, Source: memory.SourceASR, AnswerSeq: 2, Metadata: map[string]json.RawMessage{"k": json.RawMessage("{ \"b\": 1.50, \"a\":\"<\" }")}},
 			{Seq: 3, Rev: 3, Role: memory.Assistant, Content: "hi", Generated: "hi there", Sent: "hi th", TurnID: 1, Timestamp: 2, Source: memory.SourceLLM, Interrupted: true, InterruptMS: 3, Method: memory.EchoDiff, Marks: memory.Marks{Born: 2, Cut: 3, Heard: 3},
 				ToolCalls: json.RawMessage("[ {\"id\":\"t\"} ]"), Usage: json.RawMessage(`{"n": 1}`), Timings: &memory.Timings{StartMS: 1, TotalMS: 4}, AnswerSeq: 4},
-			{Seq: 5, Rev: 3, ID: "m5", Role: memory.System, Content: "s", TurnID: 1, Timestamp: 3, State: memory.Dropped, Chars: 1, AnswerSeq: 6, Rare: &memory.Rare{Importance: &half, Category: "c", Raw: "{ }", Scope: memory.Scope{UserID: "u", TaskID: "t"}}},
-			{Seq: 7, Rev: 3, Role: memory.User, Content: "item", TurnID: 4, Timestamp: 3, Rare: &memory.Rare{Item: &memory.Item{ID: strings.Repeat("ab", 16), AgentID: "x", Extra: json.RawMessage("{ \"e\":1 }")}}, AnswerSeq: 8},
+			{Seq: 5, Rev: 3, ID: "m5", Role: memory.System, Content: "s", TurnID: 1, Timestamp: 3, State: memory.Dropped, Chars: 1, AnswerSeq: 6, Details: &memory.Details{Filed: memory.Filed{Importance: &half, Category: "c", Raw: "{ }", Scope: memory.Scope{UserID: "u", TaskID: "t"}}}},
+			{Seq: 7, Rev: 3, Role: memory.User, Content: "item", TurnID: 4, Timestamp: 3, Details: &memory.Details{Filed: memory.Filed{Item: &memory.Item{ID: strings.Repeat("ab", 16), AgentID: "x", Extra: json.RawMessage("{ \"e\":1 }")}}}, AnswerSeq: 8},
 		}
 		body := []byte(`{"text":"<` + a.ID + a.Project + `>"}`)
 		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: events(memory.Event{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body})})

@@ -18,7 +18,7 @@ import (
 // An answer with a bar is interrupted there; one without was heard by word times.
 func (k *kit) call(user string, lines ...string) string {
 	k.t.Helper()
-	a, err := k.calls.Join(k.ctx, agents.JoinRequest{Project: project, Name: fmt.Sprint(k.now.Load()), Properties: []byte("{}"), Settings: memory.Settings{Scope: memory.Scope{UserID: user}}})
+	a, err := k.calls.Agents.Join(k.ctx, agents.JoinRequest{Project: project, Name: fmt.Sprint(k.now.Load()), Properties: []byte("{}"), Settings: memory.Settings{Scope: memory.Scope{UserID: user}}})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func (k *kit) say(id, role, text string) {
 	if role == "user" {
 		m.Source, m.Method = memory.SourceASR, ""
 	}
-	if _, err := k.calls.Append(k.ctx, project, id, []memory.Message{m}); err != nil {
+	if _, err := k.calls.Messages.Append(k.ctx, project, id, []memory.Message{m}); err != nil {
 		k.t.Fatal(err)
 	}
 	if role == "assistant" && !strings.HasPrefix(text, "?") {
@@ -47,7 +47,7 @@ func (k *kit) say(id, role, text string) {
 // heard reports what was heard of the last answer.
 func (k *kit) heard(id, text string) {
 	k.t.Helper()
-	if _, err := k.calls.Interrupt(k.ctx, project, id, agents.InterruptRequest{Heard: &text}); err != nil {
+	if _, err := k.calls.Turns.Interrupt(k.ctx, project, id, agents.InterruptRequest{Heard: &text}); err != nil {
 		k.t.Fatal(err)
 	}
 }

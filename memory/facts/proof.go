@@ -164,7 +164,7 @@ func (src *Source) within(msgs []memory.Message) []memory.Message {
 
 // said reports whether a message counts and is of a caller's call.
 func said(m *memory.Message, names []string) bool {
-	owner := m.Scope().UserID
+	owner := m.Filed().Scope.UserID
 	return counts(m) && (owner == "" || slices.Contains(names, owner))
 }
 

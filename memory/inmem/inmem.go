@@ -25,24 +25,22 @@ type Store struct {
 
 	mu         sync.Mutex
 	closed     bool
-	agents     map[key]*agent
-	made       int            // agents and events so far
-	joins      map[key]string // by project and JoinKey: agent id
+	agents     map[memory.Ref]*agent
+	made       int                  // agents and events so far
+	joins      map[[2]string]string // by project and JoinKey: agent id
 	endpoints  []webhook.Endpoint
 	published  *[]webhook.Endpoint // a copy of endpoints; nil if they have changed since
 	events     map[string]*event   // by id
 	deliveries []*delivery         // by id, which is the place + 1; nil = erased
 	woken      chan struct{}
-	keys       map[string][]byte // by name
-	replays    map[key]replay    // by project and name
+	keys       map[string][]byte    // by name
+	replays    map[[2]string]replay // by project and name
 
 	spaces map[kv.Space]map[string]kept
 
 	records records
 	items   []itemPlace // in order of arrival; those of erased agents stay
 }
-
-type key struct{ project, id string }
 
 type agent struct {
 	no   int   // in the order in which they were made
@@ -60,7 +58,7 @@ var (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kept{}, records: newRecords(), replays: map[key]replay{}}
+	return &Store{agents: map[memory.Ref]*agent{}, joins: map[[2]string]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kept{}, records: newRecords(), replays: map[[2]string]replay{}}
 }
 
 // enter locks the store for one call; without an error the caller unlocks it.
@@ -77,7 +75,7 @@ func (s *Store) enter(ctx context.Context) error {
 }
 
 func (s *Store) find(project, id string) (*agent, error) {
-	if a := s.agents[key{project, id}]; a != nil {
+	if a := s.agents[memory.Ref{Project: project, ID: id}]; a != nil {
 		return a, nil
 	}
 	return nil, fault.New(fault.NotFound, "there is no agent %q", id)
@@ -91,7 +89,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 	defer s.mu.Unlock()
 	a := w.Head.Agent
 	if a.JoinKey != "" {
-		if id, ok := s.joins[key{a.Project, a.JoinKey}]; ok {
+		if id, ok := s.joins[[2]string{a.Project, a.JoinKey}]; ok {
 			return 0, id, nil
 		}
 	}
@@ -100,7 +98,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 			return 0, "", err
 		}
 	}
-	k := key{a.Project, a.ID}
+	k := a.Ref()
 	if s.agents[k] != nil {
 		return 0, "", fault.New(fault.Conflict, "there is an agent %q already", a.ID)
 	}
@@ -111,7 +109,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 	s.made++
 	s.agents[k] = fresh
 	if a.JoinKey != "" {
-		s.joins[key{a.Project, a.JoinKey}] = a.ID
+		s.joins[[2]string{a.Project, a.JoinKey}] = a.ID
 	}
 	return int64(fresh.no), "", nil
 }
@@ -123,7 +121,7 @@ func (s *Store) room(a *memory.Agent, limit int) error {
 	own := &a.Settings.Memory
 	for k, other := range s.agents {
 		h := other.head.Agent
-		if k.project != a.Project || h.Status.Ended() {
+		if k.Project != a.Project || h.Status.Ended() {
 			continue
 		}
 		live++
@@ -132,11 +130,11 @@ func (s *Store) room(a *memory.Agent, limit int) error {
 		}
 		if a.Name != "" && h.Name == a.Name {
 			err := fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name)
-			return &memory.NameTakenError{AgentID: k.id, Err: err}
+			return &memory.NameTakenError{AgentID: k.ID, Err: err}
 		}
 		for _, callKey := range a.Settings.Call.Keys {
 			if slices.Contains(h.Settings.Call.Keys, callKey) {
-				return memory.KeyTaken(callKey, k.id)
+				return memory.KeyTaken(callKey, k.ID)
 			}
 		}
 	}
@@ -159,7 +157,7 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	failed := map[int64]bool{}
 	for i := range batch {
 		w := &batch[i]
-		k := key{w.Project, w.ID}
+		k := w.Ref
 		switch a := s.agents[k]; {
 		case failed[w.No], a == nil, int64(a.no) != w.No, a.head.Rev != w.Rev, a.ver != w.Ver && w.Ver > 0:
 			errs[i] = memory.ErrStale
@@ -172,7 +170,7 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 }
 
 // write checks the whole change and then makes it.
-func (s *Store) write(k key, a *agent, w *memory.Write) error {
+func (s *Store) write(k memory.Ref, a *agent, w *memory.Write) error {
 	c := &w.Change
 	list := append(make([]memory.Message, 0, len(a.list)+len(c.Append)), a.list...)
 	ids := map[string]bool{}

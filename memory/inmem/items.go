@@ -14,17 +14,17 @@ var _ items.Store = (*Store)(nil)
 // itemPlace is where an item is. agent is the one that it was written to; another may have its key
 // later.
 type itemPlace struct {
-	key   key
+	key   memory.Ref
 	agent *agent
 	seq   int64
 }
 
 // noteItems notes the items of a change. The caller holds mu.
-func (s *Store) noteItems(k key, a *agent, c memory.Change) {
+func (s *Store) noteItems(k memory.Ref, a *agent, c memory.Change) {
 	for _, list := range [][]memory.Message{c.Append, c.Replace} {
 		for i := range list {
 			p := itemPlace{k, a, list[i].Seq}
-			if _, ok := items.RowOf(&list[i], k.project, k.id); ok && !slices.Contains(s.items, p) {
+			if _, ok := items.RowOf(&list[i], k.Project, k.ID); ok && !slices.Contains(s.items, p) {
 				s.items = append(s.items, p)
 			}
 		}
@@ -36,12 +36,12 @@ func (s *Store) noteItems(k key, a *agent, c memory.Change) {
 func (s *Store) item(project string, at int) (items.Item, bool) {
 	p := s.items[at]
 	i, ok := place(p.agent.list, p.seq)
-	if !ok || items.ProjectOf(p.key.project) != project || s.agents[p.key] != p.agent {
+	if !ok || items.ProjectOf(p.key.Project) != project || s.agents[p.key] != p.agent {
 		return items.Item{}, false
 	}
 	m := p.agent.list[i]
-	row, ok := items.RowOf(&m, p.key.project, p.key.id)
-	return items.Item{No: int64(at) + 1, Project: p.key.project, AgentID: p.key.id, Message: m, Row: row}, ok
+	row, ok := items.RowOf(&m, p.key.Project, p.key.ID)
+	return items.Item{No: int64(at) + 1, Project: p.key.Project, AgentID: p.key.ID, Message: m, Row: row}, ok
 }
 
 // Items returns a project's items, newest first.
@@ -95,13 +95,13 @@ func (s *Store) AgentsOf(ctx context.Context, project, user string) (out []items
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	seen := map[key]bool{}
+	seen := map[memory.Ref]bool{}
 	for i := range s.items {
 		k := s.items[i].key
-		if it, ok := s.item(project, i); ok && it.Row.UserID == user && k.project == project && !seen[k] {
+		if it, ok := s.item(project, i); ok && it.Row.UserID == user && k.Project == project && !seen[k] {
 			seen[k] = true
 			a := s.agents[k]
-			out = append(out, items.AgentVersion{ID: k.id, Version: memory.Version{No: int64(a.no), Rev: a.head.Rev, Ver: a.ver}})
+			out = append(out, items.AgentVersion{ID: k.ID, Version: memory.Version{No: int64(a.no), Rev: a.head.Rev, Ver: a.ver}})
 		}
 	}
 	return out, nil

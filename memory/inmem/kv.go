@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
@@ -56,7 +57,7 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 // put stores entries in a space. The caller holds mu.
 func (s *Store) put(space kv.Space, list map[string]kept, entries []kv.Entry, limit kv.Limit) error {
 	if space.Agent != "" {
-		if err := s.agents[key{space.Project, space.Agent}].head.Agent.MustBeActive(fault.Stopped); err != nil {
+		if err := s.agents[memory.Ref{Project: space.Project, ID: space.Agent}].head.Agent.MustBeActive(fault.Stopped); err != nil {
 			return err
 		}
 	}

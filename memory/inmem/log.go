@@ -9,12 +9,13 @@ import (
 
 	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 func (s *Store) record(d *delivery) webhook.Record {
 	r := webhook.Record{
-		ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.project, AgentID: d.event.agent.id, EndpointID: d.endpoint,
+		ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.Project, AgentID: d.event.agent.ID, EndpointID: d.endpoint,
 		State: d.state, Claimed: d.claimed, Attempt: d.attempt, EventMS: d.event.CreatedMS, CreatedMS: d.created, DueMS: d.due, DoneMS: d.done,
 		Reason: d.reason, ReplayOf: d.replayOf, Size: len(d.event.Body),
 	}
@@ -53,10 +54,10 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (out webhook.E
 	nos := map[string]int64{}
 	var list []webhook.Event
 	for id, e := range s.events {
-		if e.agent.project == q.Project && inSpan(e.CreatedMS, q.FromMS, q.ToMS) && after(at, e.CreatedMS, e.no) &&
-			(len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) && (q.AgentID == "" || q.AgentID == e.agent.id) {
+		if e.agent.Project == q.Project && inSpan(e.CreatedMS, q.FromMS, q.ToMS) && after(at, e.CreatedMS, e.no) &&
+			(len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) && (q.AgentID == "" || q.AgentID == e.agent.ID) {
 			nos[id] = e.no
-			list = append(list, webhook.Event{ID: id, Type: e.Type, Project: q.Project, AgentID: e.agent.id, CreatedMS: e.CreatedMS, Size: len(e.Body)})
+			list = append(list, webhook.Event{ID: id, Type: e.Type, Project: q.Project, AgentID: e.agent.ID, CreatedMS: e.CreatedMS, Size: len(e.Body)})
 		}
 	}
 	slices.SortFunc(list, func(a, b webhook.Event) int {
@@ -73,10 +74,10 @@ func (s *Store) Event(ctx context.Context, project, id string) (webhook.Event, e
 	}
 	defer s.mu.Unlock()
 	e := s.events[id]
-	if e == nil || project != "" && e.agent.project != project {
+	if e == nil || project != "" && e.agent.Project != project {
 		return webhook.Event{}, fault.New(fault.NotFound, "there is no event %q", id)
 	}
-	return webhook.Event{ID: id, Type: e.Type, Project: e.agent.project, AgentID: e.agent.id, CreatedMS: e.CreatedMS, Size: len(e.Body), Body: slices.Clone(e.Body)}, nil
+	return webhook.Event{ID: id, Type: e.Type, Project: e.agent.Project, AgentID: e.agent.ID, CreatedMS: e.CreatedMS, Size: len(e.Body), Body: slices.Clone(e.Body)}, nil
 }
 
 // AgentEvents implements webhook.Log.
@@ -87,7 +88,7 @@ func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each f
 	defer s.mu.Unlock()
 	var list []*event
 	for _, e := range s.events {
-		if e.agent == (key{project, agentID}) {
+		if e.agent == (memory.Ref{Project: project, ID: agentID}) {
 			list = append(list, e)
 		}
 	}
@@ -104,9 +105,9 @@ func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each f
 func (s *Store) selected(q webhook.DeliveryQuery, at webhook.Cursor) []*delivery {
 	var list []*delivery
 	for _, d := range s.deliveries {
-		if d != nil && d.event.agent.project == q.Project && (q.Endpoint == "" || d.endpoint == q.Endpoint) &&
+		if d != nil && d.event.agent.Project == q.Project && (q.Endpoint == "" || d.endpoint == q.Endpoint) &&
 			(len(q.States) == 0 || slices.Contains(q.States, d.state)) && (len(q.Types) == 0 || slices.Contains(q.Types, d.event.Type)) &&
-			(q.AgentID == "" || d.event.agent.id == q.AgentID) && (q.EventID == "" || d.event.ID == q.EventID) &&
+			(q.AgentID == "" || d.event.agent.ID == q.AgentID) && (q.EventID == "" || d.event.ID == q.EventID) &&
 			inSpan(d.created, q.FromMS, q.ToMS) && after(at, d.created, d.id) {
 			list = append(list, d)
 		}
@@ -136,7 +137,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (out we
 // owned returns a delivery of a project.
 func (s *Store) owned(project string, id int64) (*delivery, error) {
 	if id >= 1 && id <= int64(len(s.deliveries)) {
-		if d := s.deliveries[id-1]; d != nil && d.event.agent.project == project {
+		if d := s.deliveries[id-1]; d != nil && d.event.agent.Project == project {
 			return d, nil
 		}
 	}
@@ -214,7 +215,7 @@ type replay struct {
 // named returns the replay with a name, or a new one. It fails with fault.Conflict if the name was
 // used for another request.
 func (s *Store) named(project, name, request string, nowMS int64) (replay, error) {
-	was, ok := s.replays[key{project, name}]
+	was, ok := s.replays[[2]string{project, name}]
 	if name == "" || !ok {
 		return replay{request: request, nowMS: nowMS}, nil
 	}
@@ -223,7 +224,7 @@ func (s *Store) named(project, name, request string, nowMS int64) (replay, error
 
 func (s *Store) keepReplay(project, name string, r replay) {
 	if name != "" {
-		s.replays[key{project, name}] = r
+		s.replays[[2]string{project, name}] = r
 	}
 }
 
@@ -318,7 +319,7 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 	for i, d := range s.deliveries {
 		switch {
 		case d == nil:
-		case d.state != pending && d.done < beforeMS && (!agentless || d.event.agent.id == ""):
+		case d.state != pending && d.done < beforeMS && (!agentless || d.event.agent.ID == ""):
 			s.deliveries[i] = nil
 			n++
 		default:

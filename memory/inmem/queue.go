@@ -14,7 +14,7 @@ import (
 
 type event struct {
 	memory.Event
-	agent key
+	agent memory.Ref
 	no    int64
 }
 
@@ -40,7 +40,7 @@ type delivery struct {
 const pending = webhook.Pending
 
 // enqueue puts events in the outbox; it writes nothing if one of them is there already.
-func (s *Store) enqueue(k key, events []memory.Event) error {
+func (s *Store) enqueue(k memory.Ref, events []memory.Event) error {
 	for i, ev := range events {
 		twice := slices.ContainsFunc(events[:i], func(e memory.Event) bool { return e.ID == ev.ID })
 		if s.events[ev.ID] != nil || twice {
@@ -48,13 +48,13 @@ func (s *Store) enqueue(k key, events []memory.Event) error {
 		}
 	}
 	for _, ev := range events {
-		s.emit(webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}, "")
+		s.emit(webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.Project, AgentID: k.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}, "")
 	}
 	return nil
 }
 
 // rewrite replaces the bodies of stored events of an agent.
-func (s *Store) rewrite(k key, events []memory.Event) {
+func (s *Store) rewrite(k memory.Ref, events []memory.Event) {
 	for _, ev := range events {
 		e := s.events[ev.ID]
 		if e == nil || e.agent != k {
@@ -88,7 +88,7 @@ func (s *Store) keep(ev webhook.Event) *event {
 		s.made++
 		s.events[ev.ID] = &event{
 			Event: memory.Event{ID: ev.ID, Type: ev.Type, CreatedMS: ev.CreatedMS, Body: slices.Clone(ev.Body)},
-			agent: key{ev.Project, ev.AgentID}, no: int64(s.made),
+			agent: memory.Ref{Project: ev.Project, ID: ev.AgentID}, no: int64(s.made),
 		}
 	}
 	return s.events[ev.ID]
@@ -153,7 +153,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 		d.attempt++
 		d.fence++
 		out = append(out, webhook.Delivery{
-			ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.project, AgentID: d.event.agent.id, Body: d.event.Body,
+			ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.Project, AgentID: d.event.agent.ID, Body: d.event.Body,
 			CreatedMS: d.event.CreatedMS, FirstDueMS: cmp.Or(d.first, d.created), Endpoint: s.endpoints[i].Clone(), Attempt: d.attempt, Fence: d.fence, Urgent: now,
 		})
 	}

@@ -59,7 +59,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (memory.AgentPage
 	defer s.mu.Unlock()
 	var all []*agent
 	for k, a := range s.agents {
-		if k.project == q.Project && matches(&a.head, &q) {
+		if k.Project == q.Project && matches(&a.head, &q) {
 			all = append(all, a)
 		}
 	}
@@ -90,7 +90,7 @@ func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64,
 	}
 	defer s.mu.Unlock()
 	for k, a := range s.agents {
-		if at := a.head.Agent.StartMS; k.project == project && at >= fromMS && at <= toMS {
+		if at := a.head.Agent.StartMS; k.Project == project && at >= fromMS && at <= toMS {
 			if err := each(at, a.head.Tally.Encode()); err != nil {
 				return err
 			}
@@ -123,7 +123,7 @@ func (s *Store) Find(ctx context.Context, project string, by memory.Lookup) (str
 	defer s.mu.Unlock()
 	var best *agent
 	for k, a := range s.agents {
-		if k.project == project && found(by, a.head.Agent) && (best == nil || before(by, a, best)) {
+		if k.Project == project && found(by, a.head.Agent) && (best == nil || before(by, a, best)) {
 			best = a
 		}
 	}
@@ -185,14 +185,14 @@ func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
 	defer s.mu.Unlock()
 	by := map[string]memory.Usage{}
 	for k, a := range s.agents {
-		u := by[k.project]
-		u.Project = k.project
+		u := by[k.Project]
+		u.Project = k.Project
 		u.Messages += a.head.NextSeq - 1
 		u.Bytes += a.written
 		if !a.head.Agent.Status.Ended() {
 			u.Agents++
 		}
-		by[k.project] = u
+		by[k.Project] = u
 	}
 	for at, space := range s.records.spaces {
 		u := by[at.Project]
@@ -243,13 +243,12 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 	} else {
 		gone = s.over(e.BeforeMS, e.Limit)
 	}
-	erased := map[key]bool{}
-	for _, ref := range gone {
-		k := key{ref.Project, ref.ID}
+	erased := map[memory.Ref]bool{}
+	for _, k := range gone {
 		erased[k] = true
-		delete(s.joins, key{k.project, s.agents[k].head.Agent.JoinKey})
+		delete(s.joins, [2]string{k.Project, s.agents[k].head.Agent.JoinKey})
 		delete(s.agents, k)
-		delete(s.spaces, kv.Space{Project: k.project, Agent: k.id})
+		delete(s.spaces, kv.Space{Project: k.Project, Agent: k.ID})
 	}
 	for i, d := range s.deliveries {
 		if d != nil && erased[d.event.agent] {
@@ -262,7 +261,7 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 
 // over returns at most limit agents that ended before the time and have no pending deliveries.
 func (s *Store) over(beforeMS int64, limit int) (list []memory.Ref) {
-	busy := map[key]bool{}
+	busy := map[memory.Ref]bool{}
 	for _, d := range s.deliveries {
 		if d != nil && d.state == pending {
 			busy[d.event.agent] = true
@@ -270,7 +269,7 @@ func (s *Store) over(beforeMS int64, limit int) (list []memory.Ref) {
 	}
 	for k, a := range s.agents {
 		if h := a.head.Agent; len(list) < limit && h.Status.Ended() && h.StopMS < beforeMS && !busy[k] {
-			list = append(list, memory.Ref{Project: k.project, ID: k.id})
+			list = append(list, k)
 		}
 	}
 	return list

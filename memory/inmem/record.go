@@ -77,7 +77,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	if err != nil {
 		return record.State{}, err
 	}
-	if err := s.enqueue(key{project: at.Project}, events); err != nil {
+	if err := s.enqueue(memory.Ref{Project: at.Project}, events); err != nil {
 		return record.State{}, err
 	}
 	if len(changes) == 0 {

@@ -91,7 +91,7 @@ func (s Service) EraseProject(ctx context.Context, project string) (out Erased, 
 // eachAgent calls fn, which may erase it, with each agent of a project.
 func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.Agent) error) error {
 	for q := (memory.AgentQuery{Project: project, Limit: erasePage, NoTotal: true}); ; {
-		page, err := s.Memory.Agents(ctx, q)
+		page, err := s.Memory.Agents.List(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.
 }
 
 func (s Service) eraseOne(ctx context.Context, a *memory.Agent, out *Erased) error {
-	err := s.Memory.Erase(ctx, a.Project, a.ID)
+	err := s.Memory.Agents.Erase(ctx, a.Project, a.ID)
 	if fault.Is(err, fault.NotFound) { // erased in the meantime
 		return nil
 	}

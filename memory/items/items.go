@@ -61,22 +61,22 @@ type Service struct {
 // live, else in the project's own. A message whose ID (not Item.ID) is stored already is
 // returned as stored. It returns fault.Conflict if that has other content.
 func (s Service) Add(ctx context.Context, project string, m memory.Message) (Item, error) {
-	item := *m.Item()
+	item := *m.Filed().Item
 	if item.ID == "" {
 		item.ID = strings.ReplaceAll(s.NewID(), "-", "")
 	}
-	m.Amend(func(r *memory.Rare) { r.Item = &item })
+	m.Amend(func(r *memory.Details) { r.Item = &item })
 	if id := item.AgentID; id != "" {
-		stored, err := s.Memory.Append(ctx, project, id, []memory.Message{m})
+		stored, err := s.Memory.Messages.Append(ctx, project, id, []memory.Message{m})
 		if err == nil {
-			agent, err := s.Memory.Agent(ctx, project, id)
+			agent, err := s.Memory.Agents.Agent(ctx, project, id)
 			if err != nil {
 				return Item{}, err
 			}
 			if stored[0].Paused() {
 				return asItem(project, id, stored[0]), nil
 			}
-			m = m.Redacted(s.Memory.Redactor(&agent))
+			m = m.Redacted(s.Memory.Messages.Redactor(&agent))
 			return asItem(project, id, stored[0]), sameItem(&stored[0], &m)
 		}
 		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Stopped {
@@ -84,7 +84,7 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 		}
 	}
 	own := ownAgent(project)
-	m = m.Redacted(s.Memory.Redactor(&own))
+	m = m.Redacted(s.Memory.Messages.Redactor(&own))
 	var out memory.Message
 	add := func(view memory.AgentView) (memory.Change, error) {
 		if m.ID != "" {
@@ -102,18 +102,18 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 			return memory.Change{}, err
 		}
 		var err error
-		if out, err = h.Place(m, h.Rev+1, s.Memory.NowMS(), false); err != nil {
+		if out, err = h.Place(m, h.Rev+1, s.Memory.Messages.NowMS(), false); err != nil {
 			return memory.Change{}, err
 		}
 		return memory.Change{Append: []memory.Message{out}}, nil
 	}
-	err := s.Memory.Change(ctx, own.Project, own.ID, add)
+	err := s.Memory.Messages.Change(ctx, own.Project, own.ID, add)
 	if fault.Is(err, fault.NotFound) {
 		// Created by another call
 		if _, _, err := s.Ledger.Create(ctx, own, 0, memory.Change{}); err != nil && !fault.Is(err, fault.Conflict) {
 			return Item{}, err
 		}
-		err = s.Memory.Change(ctx, own.Project, own.ID, add)
+		err = s.Memory.Messages.Change(ctx, own.Project, own.ID, add)
 	}
 	if err != nil {
 		return Item{}, err
@@ -134,12 +134,12 @@ func (s Service) checkItems(h *memory.Head) error {
 // sameItem refuses a repeated item with other content or another owner: its sender would take it
 // for stored. The status is not compared.
 func sameItem(stored, again *memory.Message) error {
-	was, is := stored.Item(), again.Item()
+	was, is := stored.Filed().Item, again.Filed().Item
 	switch {
 	case stored.State == memory.Removed:
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for a memory that has been cleared")
-	case was == nil || was.AgentID != is.AgentID || !bytes.Equal(was.Extra, is.Extra) || again.Scope() != (memory.Scope{}) && stored.Scope() != again.Scope() ||
-		stored.Category() != again.Category() || !memory.SameWords(*stored, *again):
+	case was == nil || was.AgentID != is.AgentID || !bytes.Equal(was.Extra, is.Extra) || again.Filed().Scope != (memory.Scope{}) && stored.Filed().Scope != again.Filed().Scope ||
+		stored.Filed().Category != again.Filed().Category || !memory.SameWords(*stored, *again):
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another memory")
 	}
 	return nil
@@ -156,7 +156,7 @@ func (s Service) Get(ctx context.Context, project, id string) (Item, error) {
 	if err != nil {
 		return Item{}, err
 	}
-	bases := map[ledger]int64{}
+	bases := map[memory.Ref]int64{}
 	kept, err := s.inMemory(ctx, []Item{it}, bases)
 	if err == nil && len(kept) == 0 {
 		return s.laterItem(ctx, project, it, bases)
@@ -167,7 +167,7 @@ func (s Service) Get(ctx context.Context, project, id string) (Item, error) {
 // laterItem returns the first item in a memory among those that share the ID of one that is not. It
 // searches the newest MaxSearched of the same scope. An ID occurs again if the same item is
 // added again.
-func (s Service) laterItem(ctx context.Context, project string, first Item, bases map[ledger]int64) (found Item, err error) {
+func (s Service) laterItem(ctx context.Context, project string, first Item, bases map[memory.Ref]int64) (found Item, err error) {
 	id := first.Row.ID
 	found, err = first, ErrNotFound(id)
 	ask := Query{Scope: first.Row.Scope}
@@ -191,18 +191,15 @@ func (s Service) laterItem(ctx context.Context, project string, first Item, base
 	return found, err
 }
 
-// ledger names the agent whose ledger holds an item.
-type ledger struct{ project, id string }
-
 // inMemory returns the items that are in a memory, without those that were cut, merged, replaced or
 // cleared. bases caches the starts of the memories.
-func (s Service) inMemory(ctx context.Context, list []Item, bases map[ledger]int64) ([]Item, error) {
+func (s Service) inMemory(ctx context.Context, list []Item, bases map[memory.Ref]int64) ([]Item, error) {
 	out := list[:0]
 	for _, it := range list {
 		if it.Message.State != memory.Final {
 			continue
 		}
-		k := ledger{it.Project, it.AgentID}
+		k := memory.Ref{Project: it.Project, ID: it.AgentID}
 		base, known := bases[k]
 		if !known {
 			h, err := s.Ledger.Head(ctx, it.Project, it.AgentID)
@@ -230,7 +227,7 @@ func (s Service) SetStatus(ctx context.Context, project, id string, next window.
 	if err != nil {
 		return Item{}, err
 	}
-	err = s.Memory.Change(ctx, it.Project, it.AgentID, func(view memory.AgentView) (memory.Change, error) {
+	err = s.Memory.Messages.Change(ctx, it.Project, it.AgentID, func(view memory.AgentView) (memory.Change, error) {
 		m, err := view.Seq(it.Message.Seq)
 		h := view.Head()
 		if err == nil && (m.State != memory.Final || m.Seq < h.Agent.Settings.Memory.BaseSeq) {
@@ -243,15 +240,15 @@ func (s Service) SetStatus(ctx context.Context, project, id string, next window.
 			return memory.Change{}, err
 		}
 		item := memory.Item{AgentID: it.AgentID}
-		if was := m.Item(); was != nil {
+		if was := m.Filed().Item; was != nil {
 			item = *was
 		}
-		item.UpdatedMS = s.Memory.NowMS()
+		item.UpdatedMS = s.Memory.Messages.NowMS()
 		if m.Status = next; next == window.Accepted {
 			m.Status = memory.Accepted
 		}
 		m.Rev = h.Rev + 1
-		m.Amend(func(r *memory.Rare) { r.Item = &item })
+		m.Amend(func(r *memory.Details) { r.Item = &item })
 		it.Message = m
 		return memory.Change{Replace: []memory.Message{m}}, nil
 	})
@@ -271,7 +268,7 @@ type Found struct {
 // oldest. It searches the newest MaxSearched of the scope and changes nothing.
 func (s Service) Search(ctx context.Context, project string, q window.SearchQuery) (Found, error) {
 	var out Found
-	bases, size := map[ledger]int64{}, 0
+	bases, size := map[memory.Ref]int64{}, 0
 	var all []Item
 	ask := queryFor(q.Level, q.Scope)
 	for looked := 0; ; {
@@ -302,16 +299,16 @@ func (s Service) Search(ctx context.Context, project string, q window.SearchQuer
 	for i := range all {
 		list[i] = all[i].forWindow(i)
 	}
-	hits := map[ledger]int{}
+	hits := map[memory.Ref]int{}
 	if q.Scope.AgentID != "" {
-		hits[ledger{project, q.Scope.AgentID}] = 0
+		hits[memory.Ref{Project: project, ID: q.Scope.AgentID}] = 0
 	}
 	for _, i := range window.Search(list, q) {
 		out.Items = append(out.Items, all[i])
-		hits[ledger{all[i].Project, all[i].AgentID}]++
+		hits[memory.Ref{Project: all[i].Project, ID: all[i].AgentID}]++
 	}
 	for k, n := range hits {
-		s.Memory.Searched(k.project, k.id, n)
+		s.Memory.Messages.Searched(k.Project, k.ID, n)
 	}
 	return out, nil
 }
@@ -319,8 +316,8 @@ func (s Service) Search(ctx context.Context, project string, q window.SearchQuer
 // bytes returns the approximate memory that the item takes.
 func (it *Item) bytes() int {
 	m := &it.Message
-	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw()) + len(m.Members())
-	if item := m.Item(); item != nil {
+	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Filed().Raw) + len(m.Made().Members)
+	if item := m.Filed().Item; item != nil {
 		n += len(item.Extra)
 	}
 	return n
@@ -342,7 +339,7 @@ func (it *Item) forWindow(ref int) window.Message {
 	m := &it.Message
 	out := window.Message{
 		Ref: ref, Role: m.Role, Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
-		Status: m.Status.Named(), Category: m.Category(),
+		Status: m.Status.Named(), Category: m.Filed().Category,
 		Scope: &it.Row.Scope,
 	}
 	if m.Role == memory.Developer { // which is no type of its own here
@@ -362,9 +359,9 @@ func (s Service) Clear(ctx context.Context, project string, level window.Level, 
 		if err != nil {
 			return removed, err
 		}
-		byLedger := map[ledger][]int64{}
+		byLedger := map[memory.Ref][]int64{}
 		for _, it := range page {
-			k := ledger{it.Project, it.AgentID}
+			k := memory.Ref{Project: it.Project, ID: it.AgentID}
 			byLedger[k] = append(byLedger[k], it.Message.Seq)
 		}
 		for k, seqs := range byLedger {
@@ -383,13 +380,13 @@ func (s Service) Clear(ctx context.Context, project string, level window.Level, 
 // RemoveMessage removes the content of a message from a ledger, as Clear does it. A message that is
 // not there is no error.
 func (s Service) RemoveMessage(ctx context.Context, project, agentID string, seq int64) error {
-	_, err := s.removeMessages(ctx, ledger{project, agentID}, []int64{seq})
+	_, err := s.removeMessages(ctx, memory.Ref{Project: project, ID: agentID}, []int64{seq})
 	return err
 }
 
 // removeMessages removes the content of messages and returns how many were in memory until then.
-func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n int, err error) {
-	err = s.Memory.Change(ctx, k.project, k.id, func(view memory.AgentView) (memory.Change, error) {
+func (s Service) removeMessages(ctx context.Context, k memory.Ref, seqs []int64) (n int, err error) {
+	err = s.Memory.Messages.Change(ctx, k.Project, k.ID, func(view memory.AgentView) (memory.Change, error) {
 		n = 0
 		var c memory.Change
 		h := view.Head()
@@ -409,7 +406,7 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 		if len(c.Replace) == 0 {
 			return c, nil
 		}
-		if strings.HasPrefix(k.project, ownProject) { // see checkItems
+		if strings.HasPrefix(k.Project, ownProject) { // see checkItems
 			a := *h.Agent
 			a.Settings.Memory.Removed += int64(len(c.Replace))
 			c.Agent = &a
@@ -428,7 +425,7 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 			}
 		}
 		if s.Events != nil {
-			if c.Rewritten, err = s.Events(ctx, k.project, k.id, ledger); err != nil {
+			if c.Rewritten, err = s.Events(ctx, k.Project, k.ID, ledger); err != nil {
 				return c, err
 			}
 		}

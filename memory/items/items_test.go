@@ -40,14 +40,14 @@ func serviceOn(s store, most int) items.Service {
 func TestItemsOfOneID(t *testing.T) {
 	t.Parallel()
 	s := newService(0)
-	a, err := s.Memory.Join(t.Context(), agents.JoinRequest{Project: "p"})
+	a, err := s.Memory.Agents.Join(t.Context(), agents.JoinRequest{Project: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	add := func(text string) {
 		t.Helper()
 		m := memory.Message{Role: memory.User, Content: text}
-		m.Rare = &memory.Rare{Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: a.ID}}
+		m.Details = &memory.Details{Filed: memory.Filed{Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: a.ID}}}
 		if _, err := s.Add(t.Context(), "p", m); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestItemsOfAProjectAreLimited(t *testing.T) {
 	s := newService(3)
 	add := func(text string) error {
 		m := memory.Message{Role: memory.User, Content: text}
-		m.Rare = &memory.Rare{Scope: memory.Scope{UserID: text}, Item: &memory.Item{}}
+		m.Details = &memory.Details{Filed: memory.Filed{Scope: memory.Scope{UserID: text}, Item: &memory.Item{}}}
 		_, err := s.Add(t.Context(), "p", m)
 		return err
 	}

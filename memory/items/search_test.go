@@ -47,7 +47,7 @@ func TestSearchHolds(t *testing.T) {
 			store := &largestPage{InMemory: storetest.New()}
 			s := serviceOn(store, 0)
 			for range tt.n {
-				if _, err := s.Add(t.Context(), "p", memory.Message{Role: memory.User, Content: tt.text, Rare: &memory.Rare{Item: &memory.Item{}}}); err != nil {
+				if _, err := s.Add(t.Context(), "p", memory.Message{Role: memory.User, Content: tt.text, Details: &memory.Details{Filed: memory.Filed{Item: &memory.Item{}}}}); err != nil {
 					t.Fatal(err)
 				}
 			}

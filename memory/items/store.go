@@ -29,7 +29,7 @@ type Row struct {
 // RowOf returns the row of a message in an agent's ledger; false if it is not an item: without a
 // scope, or cleared.
 func RowOf(m *memory.Message, project, agentID string) (Row, bool) {
-	item, scope := m.Item(), m.Scope()
+	item, scope := m.Filed().Item, m.Filed().Scope
 	if item == nil && scope == (memory.Scope{}) || m.State == memory.Removed {
 		return Row{}, false
 	}

@@ -290,7 +290,7 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 			w.retag(wr.No, wr.Head)
 		}
 		w.messages(wr.No, &wr.Change, wr.Bodies)
-		w.items.take(key{wr.Project, wr.ID}, wr.No, wr.Change)
+		w.items.take(wr.Ref, wr.No, wr.Change)
 		if wr.Change.Agent != nil {
 			w.agent(s, wr)
 		}
@@ -298,7 +298,7 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 			r := &w.rewritten
 			r.nos, r.ids, r.bodies = append(r.nos, wr.No), append(r.ids, pg.Stored(ev.ID)), append(r.bodies, ev.Body)
 		}
-		events, err := s.outboxOf(key{wr.Project, wr.ID}, wr.No, wr.Change.Events)
+		events, err := s.outboxOf(wr.Ref, wr.No, wr.Change.Events)
 		if err != nil {
 			return nil, err
 		}

@@ -57,13 +57,13 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 	if err != nil {
 		return 0, "", false, err
 	}
-	events, err := s.outboxOf(key{a.Project, a.ID}, no, w.Change.Events)
+	events, err := s.outboxOf(a.Ref(), no, w.Change.Events)
 	if err != nil {
 		return 0, "", false, err
 	}
 	all := writes{events: events}
 	all.messages(no, &w.Change, w.Bodies)
-	all.items.take(key{a.Project, a.ID}, no, w.Change)
+	all.items.take(a.Ref(), no, w.Change)
 	all.queueNew(b, no)
 	return no, "", !events.empty(), tx.SendBatch(ctx, b).Close()
 }

@@ -27,11 +27,11 @@ type itemChange struct {
 }
 
 // take adds a change's items. Most messages are not items and cost nothing here.
-func (c *itemChanges) take(k key, no int64, change memory.Change) {
+func (c *itemChanges) take(k memory.Ref, no int64, change memory.Change) {
 	for _, list := range [][]memory.Message{change.Append, change.Replace} {
 		for i := range list {
 			m := &list[i]
-			row, ok := items.RowOf(m, k.project, k.id)
+			row, ok := items.RowOf(m, k.Project, k.ID)
 			if !ok && m.State != memory.Removed {
 				continue
 			}

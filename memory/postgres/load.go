@@ -10,9 +10,6 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/pg"
 )
 
-// key names an agent.
-type key struct{ project, id string }
-
 // Load implements memory.Store. Loads that come together share round trips.
 func (s *Store) Load(ctx context.Context, project, id string, n int, known memory.Version) (st memory.Stored, err error) {
 	unchanged := false
@@ -26,7 +23,7 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, known memor
 				return err
 			}
 		}
-		l, err := s.loads.Do(ctx, s.db.Timeout, load{k: key{project, id}, n: max(n, 1)})
+		l, err := s.loads.Do(ctx, s.db.Timeout, load{k: memory.Ref{Project: project, ID: id}, n: max(n, 1)})
 		switch {
 		case err != nil:
 			return err
@@ -75,7 +72,7 @@ func (s *Store) askVersions(ctx context.Context, list []*pg.Question[version]) {
 
 // load is an agent that is to be read.
 type load struct {
-	k         key
+	k         memory.Ref
 	n         int
 	stored    memory.Stored // No is 0 if there is none
 	endpoints int64
@@ -94,7 +91,7 @@ const (
 func (s *Store) askLoads(ctx context.Context, list []*pg.Question[load]) {
 	projects, ids, most := make([]string, len(list)), make([]string, len(list)), make([]int64, len(list))
 	for i, q := range list {
-		projects[i], ids[i], most[i] = pg.Stored(q.About.k.project), pg.Stored(q.About.k.id), int64(q.About.n)
+		projects[i], ids[i], most[i] = pg.Stored(q.About.k.Project), pg.Stored(q.About.k.ID), int64(q.About.n)
 	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

@@ -91,13 +91,13 @@ func (o *outbox) queue(b *pgx.Batch) {
 
 // outboxOf returns what a change's events write: a delivery for each of the project's endpoints
 // that wants the type.
-func (s *Store) outboxOf(k key, no int64, events []memory.Event) (o outbox, err error) {
+func (s *Store) outboxOf(k memory.Ref, no int64, events []memory.Event) (o outbox, err error) {
 	for i := range events {
 		ev := &events[i]
 		if slices.ContainsFunc(events[:i], func(e memory.Event) bool { return e.ID == ev.ID }) {
 			return outbox{}, fault.New(fault.Conflict, "there is an event %q already", ev.ID)
 		}
-		o.event(no, webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}, s.wanting(k.project, ev.Type, ev.CreatedMS, 0))
+		o.event(no, webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.Project, AgentID: k.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}, s.wanting(k.Project, ev.Type, ev.CreatedMS, 0))
 	}
 	return o, nil
 }

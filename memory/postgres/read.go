@@ -118,9 +118,9 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 	err = s.db.Read(ctx, "read live agents", func(ctx context.Context) error {
 		heads, last = nil, 0
 		var list []*pg.Question[load]
-		var k key
-		err := pg.Each(ctx, s.db.Pool, []any{&last, &k.project, &k.id}, func() error {
-			list = append(list, &pg.Question[load]{About: load{k: key{pg.Shown(k.project), pg.Shown(k.id)}}})
+		var k memory.Ref
+		err := pg.Each(ctx, s.db.Pool, []any{&last, &k.Project, &k.ID}, func() error {
+			list = append(list, &pg.Question[load]{About: load{k: memory.Ref{Project: pg.Shown(k.Project), ID: pg.Shown(k.ID)}}})
 			return nil
 		}, "SELECT no, project, id FROM agent WHERE no > $1 AND status NOT IN (4, 6) ORDER BY no LIMIT $2", after, livePage)
 		if err != nil || len(list) == 0 {

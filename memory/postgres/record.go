@@ -104,7 +104,7 @@ func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, c
 		if err := s.freshEndpoints(ctx, tx, n); err != nil {
 			return before, false, err
 		}
-		o, err := s.outboxOf(key{project: at.Project}, 0, events)
+		o, err := s.outboxOf(memory.Ref{Project: at.Project}, 0, events)
 		if err != nil {
 			return before, false, err
 		}

@@ -373,12 +373,12 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now items.AgentVersi
 // holds c.mu.
 func (c *caller) put(agentID string, m *memory.Message) {
 	injected := m.Role == memory.User && (m.Source == memory.SourceCommand || m.Source == memory.SourceSilence)
-	if !m.InHistory() || !slices.Contains(c.names, m.Scope().UserID) || m.Content == "" || injected {
+	if !m.InHistory() || !slices.Contains(c.names, m.Filed().Scope.UserID) || m.Content == "" || injected {
 		c.index.Remove(agentID, m.Seq)
 		return
 	}
 	c.index.Put(Turn{
 		Call: agentID, Seq: m.Seq, TurnID: m.TurnID, ID: m.ID, Role: string(m.Role), At: m.Timestamp, Text: m.Content,
-		Session: m.Scope().SessionID, Method: string(m.Method), Complete: !m.Interrupted,
+		Session: m.Filed().Scope.SessionID, Method: string(m.Method), Complete: !m.Interrupted,
 	})
 }

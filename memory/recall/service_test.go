@@ -73,7 +73,7 @@ func (s ledger) Messages(_ context.Context, _, id string, q memory.MessageQuery)
 	}
 	for i := max(q.AfterSeq, q.AfterRev); i < int64(len(s.said[id])) && len(out) < q.Limit; i++ {
 		out = append(out, memory.Message{
-			Seq: i + 1, Role: memory.User, Content: s.said[id][i], Rare: &memory.Rare{Scope: memory.Scope{UserID: "anna"}},
+			Seq: i + 1, Role: memory.User, Content: s.said[id][i], Details: &memory.Details{Filed: memory.Filed{Scope: memory.Scope{UserID: "anna"}}},
 		})
 	}
 	s.read += len(out)

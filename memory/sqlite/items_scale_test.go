@@ -32,7 +32,7 @@ func manyItems(tb testing.TB, s *drivers.SQLite, users, each int) items.Service 
 					c.Append = append(c.Append, memory.Message{
 						Seq: h.NextSeq + int64(i), Rev: h.Rev + 1, Role: memory.User, Content: fmt.Sprint(sentence, from+i), TurnID: h.LastTurn + 1 + int64(i), Timestamp: 1780000000000,
 						Source: memory.SourceASR, Metadata: map[string]json.RawMessage{"lang": json.RawMessage(`"en"`)},
-						Rare: &memory.Rare{Scope: memory.Scope{UserID: fmt.Sprint("user-", u), SessionID: fmt.Sprint("session-", u, "-", (from+i)/100)}},
+						Details: &memory.Details{Filed: memory.Filed{Scope: memory.Scope{UserID: fmt.Sprint("user-", u), SessionID: fmt.Sprint("session-", u, "-", (from+i)/100)}}},
 					})
 				}
 				return c, nil

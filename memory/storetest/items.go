@@ -29,14 +29,14 @@ func RunItems(t *testing.T, open func(*testing.T) ItemStore) {
 
 // belongs returns a decision that appends a message with a scope, or none if it is zero.
 func belongs(text string, scope memory.Scope, item *memory.Item) memory.Decision {
-	var rare *memory.Rare
+	var details *memory.Details
 	if scope != (memory.Scope{}) || item != nil {
-		rare = &memory.Rare{Scope: scope, Item: item}
+		details = &memory.Details{Filed: memory.Filed{Scope: scope, Item: item}}
 	}
 	return func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		return memory.Change{Append: []memory.Message{{
-			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1, Rare: rare,
+			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1, Details: details,
 		}}}, nil
 	}
 }
@@ -177,11 +177,13 @@ func testItemsReplaced(t *testing.T, ctx context.Context, s ItemStore) {
 	}
 	all := items.Query{Limit: 10}
 	edit(1, func(m *memory.Message) { m.Content, m.Status = "scoped, changed", memory.Draft })
-	edit(2, func(m *memory.Message) { m.Rare = &memory.Rare{Item: &memory.Item{AgentID: a.ID}} })
+	edit(2, func(m *memory.Message) {
+		m.Details = &memory.Details{Filed: memory.Filed{Item: &memory.Item{AgentID: a.ID}}}
+	})
 	wantSame(t, "after the changes", foundTexts(t, ctx, s, project, all), []string{"plain", "scoped, changed"})
 	edit(1, func(m *memory.Message) { m.State = memory.Superseded })
 	wantSame(t, "whatever its state", foundTexts(t, ctx, s, project, all), []string{"plain", "scoped, changed"})
-	edit(1, func(m *memory.Message) { m.State, m.Rare, m.Content = memory.Removed, nil, "" })
+	edit(1, func(m *memory.Message) { m.State, m.Details, m.Content = memory.Removed, nil, "" })
 	wantSame(t, "after the removal", foundTexts(t, ctx, s, project, all), []string{"plain"})
 }
 

@@ -201,16 +201,21 @@ func fullMessage(seq, rev int64) memory.Message {
 		Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502, Message: "bad\tgateway"}, FinishRsn: "stop",
 		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1",
 		Status: memory.Discarded, Chars: 23,
-		Rare: &memory.Rare{
-			InterruptMSFrom: memory.AudioMS, InterruptByFrom: memory.VendorText, UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
-			Told: &memory.Told{
-				Base: 2, Resent: true, Policy: memory.Limits{Strategy: "summarize", MaxMessages: 5, MaxTokens: 900}, URL: "https://llm.example/v1",
-				Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Rev: 3, Of: 1,
-				Parts: []memory.ToldPart{{Text: "{\"messages\":[\u2028é"}, {From: 2, Count: 3}, {Text: ",{}", Seqs: []int64{2, 3}}}, Unplaced: []int64{1},
-			}, WithThoughts: "<think>Hm.</think>Hi.",
-			Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic",
-			Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: "a", Extra: raw(`{"k":[1.50]}`), UpdatedMS: 9, IsError: true},
-			Raw:  `{"role":"assistant", "n":1.50,"s":"\u00e9<&>"}`,
+		Details: &memory.Details{
+			Heard: memory.Heard{InterruptMSFrom: memory.AudioMS, InterruptByFrom: memory.VendorText, UnheardTokens: 7},
+			Made: memory.Made{
+				Upstream: "spare", Filler: "Let me see.", WithThoughts: "<think>Hm.</think>Hi.",
+				Told: &memory.Told{
+					Base: 2, Resent: true, Policy: memory.Limits{Strategy: "summarize", MaxMessages: 5, MaxTokens: 900}, URL: "https://llm.example/v1",
+					Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Rev: 3, Of: 1,
+					Parts: []memory.ToldPart{{Text: "{\"messages\":[\u2028é"}, {From: 2, Count: 3}, {Text: ",{}", Seqs: []int64{2, 3}}}, Unplaced: []int64{1},
+				},
+			},
+			Filed: memory.Filed{
+				Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic",
+				Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: "a", Extra: raw(`{"k":[1.50]}`), UpdatedMS: 9, IsError: true},
+				Raw:  `{"role":"assistant", "n":1.50,"s":"\u00e9<&>"}`,
+			},
 		},
 	}
 }

@@ -14,17 +14,17 @@ func randomAnswer(r *rand.Rand, m *memory.Message) {
 	m.Role, m.Generated, m.Content = memory.Assistant, "one two three four five six seven", "one two"
 	m.State = []memory.State{memory.Final, memory.Final, memory.Superseded, memory.Empty, memory.Unplayed, memory.Dropped, memory.Merged, memory.Removed}[r.IntN(8)]
 	m.Interrupted = r.IntN(2) == 0
-	m.Timings, m.Usage, m.Failure, m.Rare = nil, nil, nil, nil
+	m.Timings, m.Usage, m.Failure, m.Details = nil, nil, nil, nil
 	if r.IntN(4) > 0 {
 		m.Timings = &memory.Timings{StartMS: 1, FirstTokenMS: r.Int64N(2000)}
 		if r.IntN(2) == 0 {
-			m.Rare = &memory.Rare{Model: "gpt-4o", Cost: &memory.Cost{In: r.Int64N(100), Out: r.Int64N(100), Estimated: r.IntN(2) == 0}}
+			m.Details = &memory.Details{Made: memory.Made{Model: "gpt-4o", Cost: &memory.Cost{In: r.Int64N(100), Out: r.Int64N(100), Estimated: r.IntN(2) == 0}}}
 		}
 		m.Usage = raw(fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d}`, r.IntN(100), r.IntN(100)))
 	}
 	if r.IntN(4) == 0 {
 		m.Failure = &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502}
-		m.Amend(func(rare *memory.Rare) { rare.Upstream = []string{"primary", "second"}[r.IntN(2)] })
+		m.Amend(func(d *memory.Details) { d.Upstream = []string{"primary", "second"}[r.IntN(2)] })
 	}
 }
 

@@ -85,8 +85,8 @@ func Parts(t *memory.Told, find func(seq int64) *memory.Told) (parts []*memory.T
 func Record(t *memory.Told, body []byte, ledger []*memory.Message, seqs []int64, clean func([]byte) []byte) {
 	records := make(map[int64]*memory.Told, maxChain)
 	for _, m := range ledger {
-		if t.Rev = max(t.Rev, m.Rev); m.Told() != nil && len(m.Told().Parts) > 0 {
-			records[m.Seq], t.Of = m.Told(), max(t.Of, m.Seq)
+		if t.Rev = max(t.Rev, m.Rev); m.Made().Told != nil && len(m.Made().Told.Parts) > 0 {
+			records[m.Seq], t.Of = m.Made().Told, max(t.Of, m.Seq)
 		}
 	}
 	if len(body) > maxBody {
@@ -230,7 +230,7 @@ func formsOf(m *memory.Message) (forms [][]byte) {
 func Drop(ledger []memory.Message, removed func(seq int64) bool) (changed []memory.Message) {
 	dropped := map[int64]bool{}
 	for _, m := range ledger {
-		if t := m.Told(); t != nil && !removed(m.Seq) && (removed(t.Of) || dropped[t.Of] || slices.ContainsFunc(t.Own(), removed)) {
+		if t := m.Made().Told; t != nil && !removed(m.Seq) && (removed(t.Of) || dropped[t.Of] || slices.ContainsFunc(t.Own(), removed)) {
 			dropped[m.Seq] = true
 			m.DropTold()
 			changed = append(changed, m)

@@ -50,14 +50,14 @@ type LeftOut struct {
 // Turn returns what the LLM was given in one turn, oldest answer first. It returns fault.NotFound
 // if there is no such agent, and nothing for a turn without a record.
 func Turn(ctx context.Context, s *agents.Service, project, id string, turn int64) ([]Request, error) {
-	if _, err := s.Head(ctx, project, id); err != nil {
+	if _, err := s.Messages.Head(ctx, project, id); err != nil {
 		return nil, err
 	}
-	msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{Turn: &turn, Limit: 1000})
+	msgs, err := s.Messages.Page(ctx, project, id, memory.MessageQuery{Turn: &turn, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
-	msgs = slices.DeleteFunc(msgs, func(m memory.Message) bool { return m.Told() == nil })
+	msgs = slices.DeleteFunc(msgs, func(m memory.Message) bool { return m.Made().Told == nil })
 	out := make([]Request, 0, len(msgs))
 	for _, m := range msgs[max(0, len(msgs)-maxAnswers):] {
 		t, err := forAnswer(ctx, s, project, id, m)
@@ -75,7 +75,7 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 	read := func(from, to int64) { // up to to, not included
 		for more := true; more && from < to && err == nil; {
 			var msgs []memory.Message
-			msgs, err = s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: from - 1, Limit: int(min(to-from, 1000))})
+			msgs, err = s.Messages.Page(ctx, project, id, memory.MessageQuery{AfterSeq: from - 1, Limit: int(min(to-from, 1000))})
 			for i := range msgs {
 				found[msgs[i].Seq], from = &msgs[i], msgs[i].Seq+1
 			}
@@ -83,17 +83,17 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 		}
 	}
 	read(first, answer.Seq)
-	parts, whole := Parts(answer.Told(), func(seq int64) *memory.Told {
+	parts, whole := Parts(answer.Made().Told, func(seq int64) *memory.Told {
 		if found[seq] == nil {
 			read(seq, seq+1)
 		}
 		if m := found[seq]; m != nil {
-			return m.Told()
+			return m.Made().Told
 		}
 		return nil
 	})
 	t = Request{Answer: answer, Exact: whole && len(parts) > 0, Messages: []Message{}}
-	said := slices.Clone(answer.Told().Unplaced)
+	said := slices.Clone(answer.Made().Told.Unplaced)
 	for _, p := range parts {
 		t.Body, said = append(t.Body, p.Text...), append(said, p.Seqs...)
 	}
@@ -105,13 +105,13 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 		for ; len(parts) > 0 && at+len(parts[0].Text) <= v.Index+len(v.Raw); parts = parts[1:] {
 			at, m.Seqs = at+len(parts[0].Text), append(m.Seqs, parts[0].Seqs...)
 		}
-		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Told(), &v) })
+		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Made().Told, &v) })
 		t.Messages = append(t.Messages, m)
 		return true
 	})
 	for seq, m := range found {
 		if seq < answer.Seq && seq >= first && !slices.Contains(said, seq) {
-			t.LeftOut = append(t.LeftOut, LeftOut{*m, leftOutReason(m, answer.Told())})
+			t.LeftOut = append(t.LeftOut, LeftOut{*m, leftOutReason(m, answer.Made().Told)})
 		}
 	}
 	slices.SortFunc(t.LeftOut, func(a, b LeftOut) int { return int(a.Seq - b.Seq) })

@@ -49,7 +49,7 @@ func (c *call) ask(n, look int, question, front string) *memory.Told {
 	record := &memory.Told{}
 	told.Record(record, []byte(body), near, seqs, asIs)
 	answer := memory.Message{Seq: seq + 1, Rev: rev + 1, Role: memory.Assistant, Content: fmt.Sprintf("At %d from platform two.", seq)}
-	answer.Amend(func(r *memory.Rare) { r.Told = record })
+	answer.Amend(func(r *memory.Details) { r.Told = record })
 	c.ledger, c.bodies[answer.Seq], c.seqs[answer.Seq] = append(c.ledger, answer), body, seqs
 	return record
 }
@@ -64,7 +64,7 @@ func (c *call) wantBodies(gone func(seq int64) bool) {
 	find := func(seq int64) *memory.Told {
 		for i := range c.ledger {
 			if c.ledger[i].Seq == seq {
-				return c.ledger[i].Told()
+				return c.ledger[i].Made().Told
 			}
 		}
 		return nil
@@ -145,7 +145,7 @@ func TestDrop(t *testing.T) {
 		dropped := map[int64]bool{}
 		for _, m := range told.Drop(c.ledger, func(seq int64) bool { return removed[seq] }) {
 			dropped[m.Seq] = true
-			if at := slices.IndexFunc(c.ledger, func(o memory.Message) bool { return o.Seq == m.Seq }); m.Told() == nil {
+			if at := slices.IndexFunc(c.ledger, func(o memory.Message) bool { return o.Seq == m.Seq }); m.Made().Told == nil {
 				c.ledger[at] = m
 			}
 		}
@@ -156,7 +156,7 @@ func TestDrop(t *testing.T) {
 		}
 		for seq, seqs := range c.seqs {
 			if slices.ContainsFunc(seqs, func(seq int64) bool { return removed[seq] }) {
-				if dropped[seq] = true; c.ledger[slices.IndexFunc(c.ledger, func(m memory.Message) bool { return m.Seq == seq })].Told() != nil {
+				if dropped[seq] = true; c.ledger[slices.IndexFunc(c.ledger, func(m memory.Message) bool { return m.Seq == seq })].Made().Told != nil {
 					t.Errorf("answer %d has a record with %v", seq, seqs)
 				}
 			}
@@ -178,9 +178,9 @@ func TestDropOtherWords(t *testing.T) {
 	answer := memory.Message{Seq: 2, Rev: 2, Role: memory.Assistant}
 	record := &memory.Told{}
 	told.Record(record, []byte(`{"messages":[{"role":"user","content":"[14:02] my code is Canary"}]}`), []*memory.Message{question}, []int64{1}, asIs)
-	answer.Amend(func(r *memory.Rare) { r.Told = record })
+	answer.Amend(func(r *memory.Details) { r.Told = record })
 	got := told.Drop([]memory.Message{*question, answer}, func(seq int64) bool { return seq == 1 })
-	if len(got) != 1 || got[0].Seq != 2 || got[0].Told() != nil {
+	if len(got) != 1 || got[0].Seq != 2 || got[0].Made().Told != nil {
 		t.Errorf("%+v", got)
 	}
 }
@@ -206,9 +206,9 @@ func TestForms(t *testing.T) {
 			record := &memory.Told{}
 			told.Record(record, []byte(body+suffix), list, []int64{1, 2, 3, 4}, asIs)
 			answer := &memory.Message{Seq: int64(5 + i), Role: memory.Assistant}
-			answer.Amend(func(r *memory.Rare) { r.Told = record })
+			answer.Amend(func(r *memory.Details) { r.Told = record })
 			list = append(list, answer)
-			got, ok := told.Parts(record, func(seq int64) *memory.Told { return list[seq-1].Told() })
+			got, ok := told.Parts(record, func(seq int64) *memory.Told { return list[seq-1].Made().Told })
 			text, seqs := "", []int64{}
 			for _, p := range got {
 				text, seqs = text+p.Text, append(seqs, p.Seqs...)

@@ -82,7 +82,9 @@ func Of(msgs []memory.Message) []Row {
 // belongs to the turn that they were copied from.
 type shownTurn struct{ started, own bool }
 
-func (t shownTurn) shows(m *memory.Message) bool { return t.own && (m.CopyOf() == 0 || !t.started) }
+func (t shownTurn) shows(m *memory.Message) bool {
+	return t.own && (m.Filed().CopyOf == 0 || !t.started)
+}
 
 // shownTurns returns the turns: own are those with more than copies, started those that started
 // without a copy.
@@ -91,7 +93,7 @@ func shownTurns(msgs []memory.Message) map[int64]shownTurn {
 	for i := range msgs { // in order of Seq
 		m := &msgs[i]
 		t, known := out[m.TurnID]
-		own := m.CopyOf() == 0
+		own := m.Filed().CopyOf == 0
 		t.started, t.own = t.started || !known && own, t.own || own
 		out[m.TurnID] = t
 	}
@@ -139,11 +141,11 @@ func (r *Row) end(m memory.Message) {
 
 // Read returns an agent's turn table, also after its end.
 func Read(ctx context.Context, s *agents.Service, project, id string) (memory.Agent, []Row, error) {
-	h, err := s.Head(ctx, project, id)
+	h, err := s.Messages.Head(ctx, project, id)
 	if err != nil {
 		return memory.Agent{}, nil, err
 	}
-	msgs, err := s.All(ctx, project, id)
+	msgs, err := s.Messages.All(ctx, project, id)
 	return *h.Agent, Of(h.Agent.Settings.Memory.Own(msgs)), err
 }
 

@@ -261,14 +261,14 @@ func BenchmarkProjection(b *testing.B) {
 func begun(b *testing.B, msgs []memory.Message) *agents.Turn {
 	b.Helper()
 	s := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
-	a, err := s.Join(b.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: len(msgs)}}})
+	a, err := s.Agents.Join(b.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: len(msgs)}}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := s.Append(b.Context(), "p", a.ID, msgs); err != nil {
+	if _, err := s.Messages.Append(b.Context(), "p", a.ID, msgs); err != nil {
 		b.Fatal(err)
 	}
-	t, err := s.Begin(b.Context(), "p", a.ID, agents.TurnRequest{
+	t, err := s.Turns.Begin(b.Context(), "p", a.ID, agents.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
 			return agents.Plan{Append: []memory.Message{{Role: memory.User, Content: "And now?"}}}, nil
 		},
