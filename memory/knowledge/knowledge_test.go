@@ -512,7 +512,8 @@ func TestImportKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			broken := &stopping{Store: whole, left: n, dead: make(chan struct{})}
-			stop := newService(t, broken).run()
+			soon := knowledge.Config{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }} // when another server may begin
+			stop := with(t, broken, soon, t.Output()).run()
 			for ended := false; !ended; {
 				select {
 				case <-broken.dead:
