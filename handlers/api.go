@@ -110,7 +110,9 @@ func (c Config) withDefaults() Config {
 	if c.BodyTimeout == 0 {
 		c.BodyTimeout = DefaultBodyTimeout
 	}
-	if c.Context == nil && c.Memory != nil {
+	if c.Memory == nil { // some tests need none
+		c.Memory = &agents.Service{}
+	} else if c.Context == nil {
 		c.Context = memctx.New(c.Memory)
 	}
 	if c.Recall == nil {
@@ -186,16 +188,16 @@ func New(c Config) *chi.Mux {
 		context:       contextAPI{bodies: b, remember: c.Remember, contexts: c.Context, levels: c.Memory.Policies, callSummary: c.CallSummary, now: c.Now},
 		models:        modelAPI{bodies: b, models: c.Models},
 		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
-		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, memory: c.Memory, now: c.Now},
+		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, agents: c.Memory.Agents, now: c.Now},
 		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers},
 		callers:       callerAPI{bodies: b, callers: c.Callers, now: c.Now},
 		mcp:           newMCP(b, c.Origins),
 		kv:            newKVAPI(b, c.KV, c.Memory),
 		checkpoints:   checkpointAPI{bodies: b, checkpoints: c.Checkpoints},
-		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, memory: c.Memory, now: c.Now},
+		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, messages: c.Memory.Messages, now: c.Now},
 		patterns:      patternAPI{bodies: b, patterns: c.Patterns, now: c.Now},
 		knowledge:     knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},
-		conversations: conversationAPI{bodies: b, memory: c.Memory, conversations: c.Conversations},
+		conversations: conversationAPI{bodies: b, messages: c.Memory.Messages, conversations: c.Conversations},
 		tails:         tailAPI{hub: hub},
 		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
 		notices: &noticeAPI{
@@ -206,7 +208,7 @@ func New(c Config) *chi.Mux {
 		evidence: evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence, byKey: proxy.agentByKey},
 		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
-		overview: overviewAPI{memory: c.Memory, webhooks: c.Webhooks, now: c.Now},
+		overview: overviewAPI{agents: c.Memory.Agents, webhooks: c.Webhooks, now: c.Now},
 		audit:    auditAPI{audit: c.Audit, log: c.Log},
 		keys:     keyAPI{bodies: b, access: c.Access},
 		ops:      opsAPI{ready: c.Ready, checking: make(chan struct{}, 1), openapi: c.Spec, metricsPage: c.MetricsPage},

@@ -84,7 +84,7 @@ func TestChatAgentSpeaksFirst(t *testing.T) {
 			if diff := cmp.Diff(want, placed(msgs)); diff != "" {
 				t.Error(diff)
 			}
-			_, rows, err := turntable.Read(t.Context(), p.mem, "p1", agent)
+			_, rows, err := turntable.Read(t.Context(), p.mem.Messages, "p1", agent)
 			if err != nil || len(rows) != 2 || rows[0].StartType != turntable.StartGreeting || rows[0].EndType != turntable.EndInterrupted {
 				t.Errorf("turns %+v, %v", rows, err)
 			}

@@ -13,7 +13,7 @@ import (
 type conversationAPI struct {
 	bodies
 	conversations kv.Conversations
-	memory        *agents.Service
+	messages      *agents.Messages
 }
 
 func conversationID(r *http.Request) (string, error) { return pathName(r, "id") }
@@ -27,7 +27,7 @@ func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body = a.memory.Messages.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
+	body = a.messages.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
 	return noContent(w, a.conversations.Save(r.Context(), projectOf(r), id, body))
 }
 

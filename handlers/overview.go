@@ -12,7 +12,7 @@ import (
 
 // overviewAPI shows what the calls of a project did over time.
 type overviewAPI struct {
-	memory   *agents.Service
+	agents   *agents.Agents
 	webhooks *webhook.Service
 	now      func() time.Time
 }
@@ -129,7 +129,7 @@ func (a overviewAPI) get(w http.ResponseWriter, r *http.Request) error {
 		from = to - (24 * time.Hour).Milliseconds()
 	}
 	project := projectOf(r)
-	over, err := a.memory.Agents.Overview(r.Context(), project, from, to)
+	over, err := a.agents.Overview(r.Context(), project, from, to)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type recallAPI struct {
 	recall  *recall.Service
 	callers *caller.Service
 	facts   *facts.Service
-	memory  *agents.Service
+	agents  *agents.Agents
 	now     func() time.Time
 }
 
@@ -128,7 +128,7 @@ func (a recallAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, err := a.memory.Agents.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	agent, err := a.agents.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (a messageAPI) told(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || turn < 0 {
 		return fault.At(fault.Invalid, "turn_id", "must be a whole number from 0, not %q", text.Clip(chi.URLParam(r, "turn_id"), 40))
 	}
-	list, err := told.Turn(r.Context(), a.memory, projectOf(r), chi.URLParam(r, "id"), turn)
+	list, err := told.Turn(r.Context(), a.memory.Messages, projectOf(r), chi.URLParam(r, "id"), turn)
 	if err != nil {
 		return err
 	}

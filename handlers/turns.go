@@ -71,7 +71,7 @@ func (a messageAPI) turns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, rows, err := turntable.Read(r.Context(), a.memory, projectOf(r), chi.URLParam(r, "id"))
+	agent, rows, err := turntable.Read(r.Context(), a.memory.Messages, projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}

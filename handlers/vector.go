@@ -18,9 +18,9 @@ import (
 // vectorAPI serves collections of documents.
 type vectorAPI struct {
 	bodies
-	vectors *vector.Service
-	memory  *agents.Service
-	now     func() time.Time
+	vectors  *vector.Service
+	messages *agents.Messages
+	now      func() time.Time
 }
 
 const (
@@ -81,7 +81,7 @@ func (a vectorAPI) document(r *http.Request, field string, in documentRequest) (
 	if in.Content == nil && in.Embedding == nil {
 		return vector.Document{}, fault.At(fault.Missing, field+"content", "is required, unless there is an embedding")
 	}
-	redactor := a.memory.Messages.Redactor(&memory.Agent{Project: projectOf(r)})
+	redactor := a.messages.Redactor(&memory.Agent{Project: projectOf(r)})
 	d := vector.Document{ID: in.ID, Embedding: in.Embedding, Metadata: redactor.JSON(in.Metadata)}
 	if in.Content != nil {
 		d.Content = redactor.Text(*in.Content)

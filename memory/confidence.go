@@ -33,7 +33,7 @@ func (e *Evidence) confidence(m *Message, text string) int64 {
 	}
 	// Lists that contradict each other: one of them was wrong. The order of other reports makes no
 	// difference.
-	if n := m.contradictions(text); e.Later && n > 0 {
+	if n := contradictions(m, text); e.Later && n > 0 {
 		p = min(p, max(50, 90-10*n))
 	}
 	return p
@@ -67,7 +67,7 @@ func (e *Evidence) estimated(m *Message, text string) int64 {
 const charsPerWord = 6
 
 // contradictions returns how often a list said something else than the text.
-func (m *Message) contradictions(text string) int64 {
+func contradictions(m *Message, text string) int64 {
 	var n int64
 	for _, p := range m.Heard().Earlier {
 		if p.Method == EchoDiff && p.Heard != text {

@@ -89,16 +89,17 @@ func isDate(s string) bool {
 // UnheardCost returns the part of an answer's cost for words that the caller did not hear, in
 // billionths of a US dollar.
 func (m *Message) UnheardCost() int64 {
-	all := m.generatedTokens(tokensOf(m.Usage))
-	return m.costOf(m.unheardOf(all), all)
+	all := generatedTokens(m, tokensOf(m.Usage))
+	return costOf(m, unheardOf(m, all), all)
 }
 
 // costOf returns what some of all generated tokens cost.
-func (m *Message) costOf(some, all int64) int64 {
-	if m.Made().Cost == nil || all == 0 {
+func costOf(m *Message, some, all int64) int64 {
+	cost := m.Made().Cost
+	if cost == nil || all == 0 {
 		return 0
 	}
-	return int64(math.Round(float64(m.Made().Cost.Out) * float64(some) / float64(all)))
+	return int64(math.Round(float64(cost.Out) * float64(some) / float64(all)))
 }
 
 // tokenCounts are the tokens of an answer as the upstream reported them.

@@ -29,7 +29,7 @@ func (m Message) AppendHistory(dst []byte) []byte {
 // AppendMetadata appends the metadata object of AppendHistory.
 func (m Message) AppendMetadata(dst []byte) []byte {
 	dst = append(dst, `{"source":"`...)
-	dst = append(dst, m.shownSource()...)
+	dst = append(dst, shownSource(&m)...)
 	dst = append(dst, '"')
 	if m.Interrupted {
 		dst = append(dst, `,"interrupted":true,"interrupt_timestamp":`...)
@@ -56,7 +56,7 @@ func (m Message) AppendMetadata(dst []byte) []byte {
 
 // shownSource returns the source as clients know it: a think that a silence caused is a command for
 // them.
-func (m Message) shownSource() Source {
+func shownSource(m *Message) Source {
 	switch {
 	case m.Role == User && m.Source == SourceSilence:
 		return SourceCommand

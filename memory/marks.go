@@ -40,9 +40,6 @@ func (m *Message) HeardRev() int64 {
 	return cmp.Or(m.Marks.Heard, m.Rev)
 }
 
-// MovedRev returns the revision at which the message moved to another turn, or 0.
-func (m *Message) MovedRev() int64 { return m.Marks.Turn }
-
 // StateRev returns the revision at which the message's state last changed.
 func (m *Message) StateRev() int64 { return cmp.Or(m.Marks.State, m.Rev) }
 
@@ -73,7 +70,7 @@ func (c *Change) Mark(view AgentView) error {
 		if err != nil {
 			return err
 		}
-		m.Marks = m.after(&old)
+		m.Marks = marksAfter(m, &old)
 		if m.Content != old.Content || m.Interrupted != old.Interrupted || m.InterruptMS != old.InterruptMS {
 			m.dropRaw() // it has what the caller did not hear
 		}
@@ -81,8 +78,8 @@ func (c *Change) Mark(view AgentView) error {
 	return nil
 }
 
-// after returns the marks of m, the new value of old.
-func (m *Message) after(old *Message) Marks {
+// marksAfter returns the marks of m, the new value of old.
+func marksAfter(m, old *Message) Marks {
 	if m.Rev == old.Rev {
 		return old.Marks
 	}

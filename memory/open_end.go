@@ -49,7 +49,7 @@ func EndOf(msgs []Message, running func(turn int64) bool) OpenEnd {
 	}
 	why := AnswerLost
 	if answer != nil {
-		why = answer.missing()
+		why = whyMissing(answer)
 	} else if running(asked.TurnID) {
 		return OpenEnd{asked.TurnID, AnswerRunning}
 	}
@@ -59,9 +59,9 @@ func EndOf(msgs []Message, running func(turn int64) bool) OpenEnd {
 	return OpenEnd{asked.TurnID, why}
 }
 
-// missing returns why history does not show the answer, or "" if it does or a later one replaces
+// whyMissing returns why history does not show the answer, or "" if it does or a later one replaces
 // it.
-func (m *Message) missing() EndReason {
+func whyMissing(m *Message) EndReason {
 	switch {
 	case m.InHistory() || m.State == Superseded:
 		return ""

@@ -12,11 +12,11 @@ func (m *Message) Size() int64 {
 	if m.Chars > 0 {
 		return m.Chars
 	}
-	return m.measure()
+	return measure(m)
 }
 
 // measure counts Size.
-func (m *Message) measure() int64 {
+func measure(m *Message) int64 {
 	parts := m.Parts
 	if m.Content == "" && len(parts) == 0 && len(m.ToolCalls) > 0 {
 		parts = json.RawMessage("null")
@@ -28,7 +28,7 @@ func (m *Message) measure() int64 {
 func (c *Change) Measure() {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
-			list[i].Chars = list[i].measure()
+			list[i].Chars = measure(&list[i])
 		}
 	}
 }

@@ -18,8 +18,8 @@ type Tally struct {
 	Interruptions int64 // of these, those that the caller interrupted
 	Failures      int64 // answers that the LLM failed to make
 	Ghosts        int64 // answers that a later one to the same words has replaced
-	// Tokens of the answers that the proxy ran, ghosts included. Message.generatedTokens
-	// and Message.unheardOf define them. Unheard goes down when evidence shows that more was heard.
+	// Tokens of the answers that the proxy ran, ghosts included. generatedTokens and
+	// unheardOf define them. Unheard goes down when evidence shows that more was heard.
 	Generated, Unheard int64
 	Prompt, Completion int64 // tokens that the upstreams reported
 	Cached             int64 // the part of Prompt that the upstreams had in their caches
@@ -76,8 +76,8 @@ func (t *Tally) Add(m *Message, by int64) {
 		count(&t.FirstToken, bucketOf(ms), by)
 	}
 	tokens := tokensOf(m.Usage)
-	generated := m.generatedTokens(tokens)
-	unheard := m.unheardOf(generated)
+	generated := generatedTokens(m, tokens)
+	unheard := unheardOf(m, generated)
 	t.Generated += by * generated
 	t.Unheard += by * unheard
 	t.Prompt += by * tokens.prompt
@@ -86,7 +86,7 @@ func (t *Tally) Add(m *Message, by int64) {
 	if c := m.Made().Cost; c != nil {
 		t.Cost += by * (c.In + c.Out)
 		t.Saved += by * c.Saved
-		t.UnheardCost += by * m.costOf(unheard, generated)
+		t.UnheardCost += by * costOf(m, unheard, generated)
 		if c.Estimated {
 			t.EstimatedCost += by * (c.In + c.Out)
 		}

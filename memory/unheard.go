@@ -8,7 +8,7 @@ const charsPerToken = 4
 
 // unheardOf returns how many of the generated tokens of an answer were, as far as is known, not
 // heard: the unheard share of the characters.
-func (m *Message) unheardOf(tokens int64) int64 {
+func unheardOf(m *Message, tokens int64) int64 {
 	made := int64(utf8.RuneCountInString(m.Original()))
 	heard := int64(0)
 	if m.State == Final || m.State == Dropped { // what left the memory was heard all the same
@@ -20,13 +20,10 @@ func (m *Message) unheardOf(tokens int64) int64 {
 	return max(1, (tokens*(made-heard)+made/2)/made)
 }
 
-// unheardTokens returns generatedTokens without those that were heard, as far as is known.
-func (m *Message) unheardTokens() int64 { return m.unheardOf(m.generatedTokens(tokensOf(m.Usage))) }
-
 // generatedTokens returns how many tokens the words of an answer that the proxy ran took; 0 for any
 // other message, and for words of a platform. They are those that the upstream counted, without
 // reasoning tokens, or else one for every four characters.
-func (m *Message) generatedTokens(t tokenCounts) int64 {
+func generatedTokens(m *Message, t tokenCounts) int64 {
 	if m.Role != Assistant || m.Timings == nil || m.Source == SourceCommand {
 		return 0
 	}
@@ -43,7 +40,7 @@ func (c *Change) CountUnheard() (tokens int64) {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
 			m := &list[i]
-			if n := m.unheardTokens(); n > m.Heard().UnheardTokens {
+			if n := unheardOf(m, generatedTokens(m, tokensOf(m.Usage))); n > m.Heard().UnheardTokens {
 				tokens += n - m.Heard().UnheardTokens
 				m.Amend(func(r *Details) { r.UnheardTokens = n })
 			}

@@ -124,7 +124,7 @@ func (c *collector) message(m *memory.Message) error {
 	if m.Opens {
 		add(m.BornRev(), 0, kindTurn, turnEvent{messageRef: ref, Phase: "opened"})
 	}
-	add(m.MovedRev(), 1, kindTurn, turnEvent{messageRef: ref, Phase: "renumbered"})
+	add(m.Marks.Turn, 1, kindTurn, turnEvent{messageRef: ref, Phase: "renumbered"})
 	if at := (position{m.Rev, m.Seq, 2}); failed == nil && c.wants(at, kindMessage) {
 		data, err := c.encode(m, c.live, c.base)
 		if err != nil {

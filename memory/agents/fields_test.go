@@ -105,7 +105,7 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	if d := cmp.Diff([]int64{0, 0, 0, 1, 1, 1, 1, 1, 2}, turnIDs(stored)); d != "" {
 		t.Errorf("turns (-want +got):\n%s", d)
 	}
-	_, rows, err := turntable.Read(t.Context(), s, "p", a.ID)
+	_, rows, err := turntable.Read(t.Context(), s.Messages, "p", a.ID)
 	if err != nil || len(rows) != 3 || rows[0].StartType != turntable.StartVoice {
 		t.Errorf("turn table %+v, err %v", rows, err)
 	}

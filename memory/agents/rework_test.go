@@ -115,7 +115,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), call, user("two"), llm("three"), user("four")}); err != nil {
 		t.Fatal(err)
 	}
-	_, before, err := turntable.Read(t.Context(), s, "p", a.ID)
+	_, before, err := turntable.Read(t.Context(), s.Messages, "p", a.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	if err != nil || len(out.Healed) != 1 {
 		t.Fatalf("%+v, err %v", out, err)
 	}
-	_, after, err := turntable.Read(t.Context(), s, "p", a.ID)
+	_, after, err := turntable.Read(t.Context(), s.Messages, "p", a.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -266,7 +266,7 @@ func TestFileRecord(t *testing.T) {
 	if m := r.Messages[4]; m.Failure == nil || *m.Failure != (memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 503, Message: "upstream said no"}) {
 		t.Errorf("failed: %+v", m.Failure)
 	}
-	_, rows, err := turntable.Read(t.Context(), s.Service, "p", "a")
+	_, rows, err := turntable.Read(t.Context(), s.Messages, "p", "a")
 	if err != nil || len(rows) != 3 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}

@@ -49,11 +49,11 @@ type LeftOut struct {
 
 // Turn returns what the LLM was given in one turn, oldest answer first. It returns fault.NotFound
 // if there is no such agent, and nothing for a turn without a record.
-func Turn(ctx context.Context, s *agents.Service, project, id string, turn int64) ([]Request, error) {
-	if _, err := s.Messages.Head(ctx, project, id); err != nil {
+func Turn(ctx context.Context, s *agents.Messages, project, id string, turn int64) ([]Request, error) {
+	if _, err := s.Head(ctx, project, id); err != nil {
 		return nil, err
 	}
-	msgs, err := s.Messages.Page(ctx, project, id, memory.MessageQuery{Turn: &turn, Limit: 1000})
+	msgs, err := s.Page(ctx, project, id, memory.MessageQuery{Turn: &turn, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +70,12 @@ func Turn(ctx context.Context, s *agents.Service, project, id string, turn int64
 }
 
 // forAnswer returns what the LLM was given for an answer.
-func forAnswer(ctx context.Context, s *agents.Service, project, id string, answer memory.Message) (t Request, err error) {
+func forAnswer(ctx context.Context, s *agents.Messages, project, id string, answer memory.Message) (t Request, err error) {
 	found, first := map[int64]*memory.Message{}, max(1, answer.Seq-leftOutWithin)
 	read := func(from, to int64) { // up to to, not included
 		for more := true; more && from < to && err == nil; {
 			var msgs []memory.Message
-			msgs, err = s.Messages.Page(ctx, project, id, memory.MessageQuery{AfterSeq: from - 1, Limit: int(min(to-from, 1000))})
+			msgs, err = s.Page(ctx, project, id, memory.MessageQuery{AfterSeq: from - 1, Limit: int(min(to-from, 1000))})
 			for i := range msgs {
 				found[msgs[i].Seq], from = &msgs[i], msgs[i].Seq+1
 			}

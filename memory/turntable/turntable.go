@@ -140,12 +140,12 @@ func (r *Row) end(m memory.Message) {
 }
 
 // Read returns an agent's turn table, also after its end.
-func Read(ctx context.Context, s *agents.Service, project, id string) (memory.Agent, []Row, error) {
-	h, err := s.Messages.Head(ctx, project, id)
+func Read(ctx context.Context, s *agents.Messages, project, id string) (memory.Agent, []Row, error) {
+	h, err := s.Head(ctx, project, id)
 	if err != nil {
 		return memory.Agent{}, nil, err
 	}
-	msgs, err := s.Messages.All(ctx, project, id)
+	msgs, err := s.All(ctx, project, id)
 	return *h.Agent, Of(h.Agent.Settings.Memory.Own(msgs)), err
 }
 
