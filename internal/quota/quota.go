@@ -163,7 +163,7 @@ func plus(a, b memory.Usage) memory.Usage {
 }
 
 // Stored counts messages that this server has stored, by about how many bytes. It implements
-// memory.Quota.
+// agents.Quota.
 func (k *Keeper) Stored(project string, messages int, bytes int64) {
 	project = items.ProjectOf(project) // memories outside ledgers are the project's too
 	k.mu.Lock()
@@ -177,7 +177,7 @@ func (k *Keeper) Stored(project string, messages int, bytes int64) {
 }
 
 // Room fails with fault.Quota if the project may not store that much more. It implements
-// memory.Quota.
+// agents.Quota.
 func (k *Keeper) Room(project string, messages int, bytes int64) error {
 	if messages == 0 && bytes == 0 || k.c.Limit.Messages == 0 && k.c.Limit.Bytes == 0 {
 		return nil

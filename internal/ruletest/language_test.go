@@ -2,11 +2,8 @@ package ruletest_test
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -38,36 +35,13 @@ var (
 func TestComments(t *testing.T) {
 	t.Parallel()
 	packages := map[string]bool{} // by folder: whether it has a package comment
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for _, f := range goFiles(t) {
+		checkLines(t, f)
+		if strings.HasSuffix(f.name, "_test.go") {
+			continue
 		}
-		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "testdata") {
-			return fs.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(path, ".go") {
-			return nil
-		}
-		fset := token.NewFileSet()
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		f, err := parser.ParseFile(fset, path, src, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		name, _ := filepath.Rel(root, path)
-		checkLines(t, fset, name, src, f)
-		if strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		packages[filepath.Dir(name)] = packages[filepath.Dir(name)] || f.Doc != nil
-		checkDocs(t, fset, name, f)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		packages[path.Dir(f.name)] = packages[path.Dir(f.name)] || f.Doc != nil
+		checkDocs(t, f)
 	}
 	if len(packages) == 0 {
 		t.Fatal("no packages found")
@@ -80,14 +54,14 @@ func TestComments(t *testing.T) {
 }
 
 // checkLines checks the width and the words of every comment of a file.
-func checkLines(t *testing.T, fset *token.FileSet, name string, src []byte, f *ast.File) {
-	lines := strings.Split(string(src), "\n")
+func checkLines(t *testing.T, f goFile) {
+	lines := strings.Split(f.src, "\n")
 	for _, group := range f.Comments {
 		for _, c := range group.List {
 			if strings.HasPrefix(c.Text, "//go:") {
 				continue
 			}
-			first := fset.Position(c.Pos()).Line
+			first := f.fset.Position(c.Pos()).Line
 			for i, text := range strings.Split(c.Text, "\n") {
 				at := first + i
 				width := utf8.RuneCountInString(strings.ReplaceAll(lines[at-1], "\t", "    "))
@@ -96,16 +70,16 @@ func checkLines(t *testing.T, fset *token.FileSet, name string, src []byte, f *a
 					most = maxTrailing
 				}
 				if width > most && !strings.Contains(text, "://") {
-					t.Errorf("%s:%d: the line of the comment is %d columns wide, more than %d", name, at, width, most)
+					t.Errorf("%s:%d: the line of the comment is %d columns wide, more than %d", f.name, at, width, most)
 				}
-				if strings.HasSuffix(name, "_test.go") {
+				if strings.HasSuffix(f.name, "_test.go") {
 					continue
 				}
 				if w := oddWord.FindString(text); w != "" {
-					t.Errorf("%s:%d: %q reads oddly in a comment: %s", name, at, w, strings.TrimSpace(text))
+					t.Errorf("%s:%d: %q reads oddly in a comment: %s", f.name, at, w, strings.TrimSpace(text))
 				}
 				if w := elsewhere.FindString(ownPages.ReplaceAllString(text, "")); w != "" {
-					t.Errorf("%s:%d: %q is not in this repository", name, at, w)
+					t.Errorf("%s:%d: %q is not in this repository", f.name, at, w)
 				}
 			}
 		}
@@ -113,28 +87,28 @@ func checkLines(t *testing.T, fset *token.FileSet, name string, src []byte, f *a
 }
 
 // checkDocs checks the doc comments of a file's declarations.
-func checkDocs(t *testing.T, fset *token.FileSet, name string, f *ast.File) {
+func checkDocs(t *testing.T, f goFile) {
 	check := func(pos token.Pos, ident string, doc *ast.CommentGroup, required bool) {
-		at := fset.Position(pos)
+		at := f.fset.Position(pos)
 		if doc == nil {
 			if required {
-				t.Errorf("%s:%d: %s has no doc comment", name, at.Line, ident)
+				t.Errorf("%s:%d: %s has no doc comment", f.name, at.Line, ident)
 			}
 			return
 		}
 		text := doc.Text()
 		if required && !strings.HasPrefix(text, ident+" ") && !strings.HasPrefix(text, ident+"'s ") && !strings.HasPrefix(text, "A "+ident) &&
 			!strings.HasPrefix(text, "An "+ident) && !strings.HasPrefix(text, "Deprecated:") {
-			t.Errorf("%s:%d: the doc comment of %s does not start with its name", name, at.Line, ident)
+			t.Errorf("%s:%d: the doc comment of %s does not start with its name", f.name, at.Line, ident)
 		}
 		if oddVerb.MatchString(text) {
-			t.Errorf("%s:%d: say what %s returns, reports or does: %q", name, at.Line, ident, firstLine(text))
+			t.Errorf("%s:%d: say what %s returns, reports or does: %q", f.name, at.Line, ident, firstLine(text))
 		}
 	}
 	for _, decl := range f.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
-			check(d.Pos(), d.Name.Name, d.Doc, d.Name.IsExported() && exportedReceiver(d))
+			check(d.Pos(), d.Name.Name, d.Doc, d.Name.IsExported() && (d.Recv == nil || ast.IsExported(receiver(d))))
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				if s, ok := spec.(*ast.TypeSpec); ok {
@@ -147,22 +121,6 @@ func checkDocs(t *testing.T, fset *token.FileSet, name string, f *ast.File) {
 			}
 		}
 	}
-}
-
-// exportedReceiver reports whether the function is none of a type that is not exported.
-func exportedReceiver(d *ast.FuncDecl) bool {
-	if d.Recv == nil || len(d.Recv.List) == 0 {
-		return true
-	}
-	typ := d.Recv.List[0].Type
-	if star, ok := typ.(*ast.StarExpr); ok {
-		typ = star.X
-	}
-	if index, ok := typ.(*ast.IndexExpr); ok {
-		typ = index.X
-	}
-	id, ok := typ.(*ast.Ident)
-	return ok && id.IsExported()
 }
 
 func firstLine(text string) string {

@@ -128,7 +128,7 @@ func New(c Config) *Worker {
 	return w
 }
 
-// Grew implements memory.Summaries.
+// Grew implements agents.Summaries.
 func (w *Worker) Grew(project, id string, chars, messages int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *Worker) Grew(project, id string, chars, messages int64) {
 	w.want(e)
 }
 
-// Changed implements memory.Summaries.
+// Changed implements agents.Summaries.
 func (w *Worker) Changed(project, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +156,7 @@ func (w *Worker) Changed(project, id string) {
 	w.want(e)
 }
 
-// Ended implements memory.Summaries.
+// Ended implements agents.Summaries.
 func (w *Worker) Ended(project, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -444,7 +444,7 @@ func (s *Service) Busy(ctx context.Context, project, id string) (memory.Phase, b
 }
 
 // busyHere is Busy for this process. An answer that is in the ledger is no longer being generated,
-// even before its flight has landed: whoever read it there finds the agent idle.
+// even before its flight has landed: a caller that read it there finds the agent idle.
 func (s *Service) busyHere(k agentKey) (phase memory.Phase, busy bool) {
 	for _, f := range s.live.flying(k) {
 		if !f.ended.Load() {
