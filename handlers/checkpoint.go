@@ -65,7 +65,7 @@ func (a checkpointAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, map[string]any{"checkpoints": out})
 }
 
-// delete serves DELETE /v1/agents/{id}/checkpoints/{checkpoint}. An unknown one is no error.
+// delete serves DELETE /v1/agents/{id}/checkpoints/{checkpoint}. An unknown one is not an error.
 func (a checkpointAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	n, err := checkpointID(r)
 	if err != nil {

@@ -100,7 +100,7 @@ func (a modelAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newMemoryModelJSON(&m))
 }
 
-// delete serves DELETE /v1/memory-models/{name}. An unknown model is no error.
+// delete serves DELETE /v1/memory-models/{name}. An unknown model is not an error.
 func (a modelAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	return noContent(w, a.models.Delete(r.Context(), projectOf(r), chi.URLParam(r, "name")))
 }

@@ -21,7 +21,7 @@ func agora(need access.Scope, f handlerFunc) http.HandlerFunc {
 	return handle(agoraError, needs(need, checkParams(f)))
 }
 
-// deletes is agora for the handler of a DELETE. To delete a thing that is not there is no error.
+// deletes is agora for the handler of a DELETE. Deleting a missing resource is not an error.
 func deletes(need access.Scope, f handlerFunc) http.HandlerFunc {
 	return agora(need, func(w http.ResponseWriter, r *http.Request) error {
 		err := f(w, r)

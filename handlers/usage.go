@@ -16,7 +16,7 @@ type usageAPI struct {
 	maxAgents int
 }
 
-// amountJSON is how much of something a project has. A limit of 0 is no limit.
+// amountJSON is how much of something a project has. A limit of 0 means no limit.
 type amountJSON struct {
 	Used  int64 `json:"used"`
 	Limit int64 `json:"limit"`
@@ -32,7 +32,7 @@ type usageAnswer struct {
 	Rate      rateJSON   `json:"rate"`
 }
 
-// rateJSON is the limits on what a project may do in a second; 0 is no limit.
+// rateJSON is the limits on what a project may do in a second; 0 means no limit.
 type rateJSON struct {
 	Requests int64 `json:"requests"`
 	Messages int64 `json:"messages"`

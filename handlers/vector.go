@@ -132,7 +132,7 @@ func (a vectorAPI) add(w http.ResponseWriter, r *http.Request) error {
 	case list == nil:
 		list = []documentRequest{one}
 	case alone:
-		return fault.At(fault.Invalid, "documents", "must not stand beside the fields of one document")
+		return fault.At(fault.Invalid, "documents", "cannot be combined with the fields of one document")
 	}
 	docs := make([]vector.Document, len(list))
 	for i := range list {
@@ -199,7 +199,7 @@ func (a vectorAPI) target(r *http.Request) (c vector.Collection, id string, err 
 	return c, id, err
 }
 
-// delete serves DELETE /v1/vectors/{collection}/{id}. An unknown document is no error.
+// delete serves DELETE /v1/vectors/{collection}/{id}. An unknown document is not an error.
 func (a vectorAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	c, id, err := a.target(r)
 	if err != nil {
@@ -229,7 +229,7 @@ func (a vectorAPI) deleteMany(w http.ResponseWriter, r *http.Request) error {
 	n := 0
 	switch {
 	case in.IDs != nil && given(in.Filter):
-		return fault.At(fault.Invalid, "filter", "must not stand beside ids")
+		return fault.At(fault.Invalid, "filter", "cannot be combined with ids")
 	case in.IDs != nil:
 		n, err = a.vectors.Delete(r.Context(), c, in.IDs)
 	case given(in.Filter):
@@ -289,7 +289,7 @@ func (a vectorAPI) search(w http.ResponseWriter, r *http.Request) error {
 	q.EmbedWithin = time.Duration(valueOr(in.EmbedWithinMS, defaultEmbedWithin)) * time.Millisecond
 	switch {
 	case in.Query != nil && in.Embedding != nil:
-		return fault.At(fault.Invalid, "embedding", "must not stand beside query")
+		return fault.At(fault.Invalid, "embedding", "cannot be combined with query")
 	case in.Query == nil && in.Embedding == nil:
 		return fault.At(fault.Missing, "query", "is required, unless there is an embedding")
 	case in.Embedding == nil && in.Metric != "" && q.Metric != vector.Cosine:

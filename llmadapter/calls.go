@@ -237,7 +237,7 @@ func signatures(calls []byte) []string {
 	walkArray(editCalls(calls, true), func(call []byte) {
 		fn, _ := lookup(call, "function")
 		args := jsontext.Value(stringMember(fn, "arguments"))
-		_ = args.Canonicalize() // what is no JSON stays as it is
+		_ = args.Canonicalize() // what is not JSON stays as it is
 		out = append(out, stringMember(call, "id")+"\x00"+stringMember(fn, "name")+"\x00"+string(args))
 	})
 	return out

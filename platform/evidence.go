@@ -30,7 +30,7 @@ type Evidence struct {
 	Named bool
 	// Item is the platform's own ID of it, which its other events have too.
 	Item string
-	// Said means that the platform had it said by itself: it is no answer of Heardlog's.
+	// Said means that the platform had it said by itself: it is not an answer of Heardlog's.
 	Said bool
 	// MadeMS is when the platform had the answer ready to be spoken, Unix ms. It had asked for it
 	// before, and asks for the next one later.

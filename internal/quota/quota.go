@@ -21,7 +21,7 @@ import (
 // Config configures a Keeper. Count and Now are required.
 type Config struct {
 	Rate  Rate         // of one project
-	Limit memory.Usage // of one project; a zero field is no limit, Agents is not used
+	Limit memory.Usage // of one project; a zero field means no limit, Agents is not used
 	// Count returns what each project has stored.
 	Count func(ctx context.Context) ([]memory.Usage, error)
 	Now   func() time.Time

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -22,7 +23,14 @@ type goFile struct {
 // goFiles returns the Go files of all modules of this repository.
 func goFiles(t *testing.T) []goFile {
 	t.Helper()
-	var out []goFile
+	out, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var parsed = sync.OnceValues(func() (out []goFile, _ error) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -46,11 +54,8 @@ func goFiles(t *testing.T) []goFile {
 		out = append(out, goFile{f, filepath.ToSlash(name), string(src), fset})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+	return out, err
+})
 
 // receiver returns the name of the type whose method d is.
 func receiver(d *ast.FuncDecl) string {

@@ -1,9 +1,12 @@
 package ruletest_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/token"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,6 +27,11 @@ var (
 	// oddWord matches words that read oddly in technical comments. Values and processes are "it",
 	// callers are "the caller".
 	oddWord = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|anybody|he|his|him|anew|told of|tells of|put right|looked at)\b`)
+	// calque matches phrases that are not plain English: "it is no ID" is "it is not an ID", and an
+	// event that "tells of" an agent refers to it.
+	calque = regexp.MustCompile(`(?i)(\S+ )?\b(is|are) no \w+|\bthat there (is|are) none of\b|\btells? of\b|\bmust not stand beside\b`)
+	// english matches what is right of what calque matches: "there is no ID", "it is no longer".
+	english = regexp.MustCompile(`(?i)^\W*t?here (is|are) no |\b(is|are) no (longer|more|such)$`)
 	// elsewhere matches citations of pages that are not in this repository.
 	elsewhere = regexp.MustCompile(`\breference/[a-z-]+\.md|\b(DESIGN|STYLE)\b`)
 	ownPages  = regexp.MustCompile(`docs/reference/[a-z-]+\.md`)
@@ -49,6 +57,46 @@ func TestComments(t *testing.T) {
 	for dir, documented := range packages {
 		if !documented {
 			t.Errorf("%s: the package has no package comment", dir)
+		}
+	}
+}
+
+// TestPhrases checks the phrases of comments and string literals outside of tests, of the API's
+// description and of the pages.
+func TestPhrases(t *testing.T) {
+	t.Parallel()
+	check := func(where, text string) {
+		for _, phrase := range calque.FindAllString(strings.Join(strings.Fields(text), " "), -1) {
+			if !english.MatchString(phrase) {
+				t.Errorf("%s: %q is not plain English", where, phrase)
+			}
+		}
+	}
+	for _, f := range goFiles(t) {
+		if strings.HasSuffix(f.name, "_test.go") {
+			continue
+		}
+		at := func(n ast.Node) string { return fmt.Sprintf("%s:%d", f.name, f.fset.Position(n.Pos()).Line) }
+		for _, group := range f.Comments {
+			check(at(group), group.Text())
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				check(at(lit), lit.Value)
+			}
+			return true
+		})
+	}
+	description, err := os.ReadFile(filepath.Join(root, "openapi.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(description), "\n") {
+		check(fmt.Sprintf("openapi.yaml:%d", i+1), line)
+	}
+	for page, text := range pages(t) {
+		for paragraph := range strings.SplitSeq(strings.Join(prose(text), "\n"), "\n\n") {
+			check(page, paragraph)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type Config struct {
 	// returned; ok is false while another process holds it. nil if no other process serves the
 	// memory.
 	Lease func(ctx context.Context, project, id string, lease time.Duration) (giveBack func(), ok bool, err error)
-	// RetryAfter returns how long the upstream that failed with err asks to be left alone; nil
+	// RetryAfter returns the delay that the upstream that failed with err asked for; nil
 	// means never.
 	RetryAfter func(err error) time.Duration
 	// Outcome names what asking failed with, for metrics; nil calls everything failed.

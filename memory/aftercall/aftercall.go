@@ -49,7 +49,7 @@ type Config struct {
 	// Do works on the call of an agent that has ended; ok is false if there was nothing to do. It
 	// may be called again for the same call, at another server too. After WorkFor its context ends.
 	Do func(ctx context.Context, a *memory.Agent) (ok bool, err error)
-	// RetryAfter returns how long the upstream that failed with err asks to be left alone.
+	// RetryAfter returns the delay that the upstream that failed with err asked for.
 	RetryAfter func(err error) time.Duration
 	Now        func() time.Time
 	OnError    func(what string, err error)

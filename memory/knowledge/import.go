@@ -55,7 +55,7 @@ type Import struct {
 	UpdatedMS int64 `json:"updated_ms"`
 }
 
-// Fault is the reason why a line of a document is no entry.
+// Fault is the reason why a line of a document is not an entry.
 type Fault struct {
 	Line   int    `json:"line"`
 	Detail string `json:"detail"`
@@ -302,7 +302,7 @@ func readJob(r *record.Record) (j job, err error) {
 	if json.Unmarshal(r.Body, &j) != nil || j.id() != r.ID {
 		parts := strings.Split(r.ID, "/")
 		if len(parts) != 3 {
-			return j, fmt.Errorf("the record %q is no job of an import", r.ID)
+			return j, fmt.Errorf("the record %q is not a job of an import", r.ID)
 		}
 		j = job{Project: parts[0], Base: parts[1], Import: parts[2]}
 	}

@@ -72,7 +72,7 @@ func (c call) note(dueMS int64) (record.Change, error) {
 func readNote(r *record.Record) (c call, dueMS int64, err error) {
 	parts := strings.SplitN(r.ID, "/", 3)
 	if len(parts) < 3 {
-		return c, 0, fmt.Errorf("the record %q is no note of a call", r.ID)
+		return c, 0, fmt.Errorf("the record %q is not a note of a call", r.ID)
 	}
 	if dueMS, err = strconv.ParseInt(parts[0], 10, 64); err != nil {
 		return c, 0, err

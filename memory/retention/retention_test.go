@@ -168,7 +168,7 @@ func TestGoesOn(t *testing.T) {
 			t.Errorf("erased %q", got)
 		}
 		if want := []string{
-			`read a note of a call to be erased: the record "!" is no note of a call`,
+			`read a note of a call to be erased: the record "!" is not a note of a call`,
 			"erase the call of agent a of project p at the end of its retention: broken",
 			"erase the call of agent c of project p at the end of its retention: broken",
 		}; !slices.Equal(w.reports, want) {

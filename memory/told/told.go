@@ -120,7 +120,7 @@ func forAnswer(ctx context.Context, s *agents.Service, project, id string, answe
 }
 
 // changed reports whether the ledger has other words for a message than the body. More words behind
-// those, and evidence that fewer were heard, are no change.
+// those, and evidence that fewer were heard, change nothing.
 func changed(m *memory.Message, t *memory.Told, body *gjson.Result) bool {
 	if m == nil || m.Rev <= t.Rev {
 		return m == nil
