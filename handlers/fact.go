@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/caller"
@@ -32,27 +30,6 @@ const (
 	maxBlockBudget  = 100_000 // tokens
 	words           = "words" // the match of a search that is not for a substring
 )
-
-// factRoutes adds the calls about the facts of a caller.
-func (a *api) factRoutes(r chi.Router) {
-	const all, one = "/users/{user}/facts", "/users/{user}/facts/{id}"
-	f := a.facts
-	r.Get(all, agora(read, f.list))
-	r.Post(all, agora(write, f.add))
-	r.Delete(all, deletes(write, f.clear))
-	r.Post(all+"/search", agora(read, f.search))
-	r.Post(all+"/decay", agora(write, f.decayAll))
-	r.Post(all+"/extract", agora(write, f.extract))
-	r.Get(all+"/context", agora(read, f.context))
-	r.Get(one, agora(read, f.get))
-	r.Patch(one, agora(write, f.change))
-	r.Delete(one, deletes(write, f.remove))
-	r.Get(one+"/history", agora(read, f.history))
-	r.Post(one+"/reinforce", agora(write, f.act(f.facts.Reinforce)))
-	r.Post(one+"/accept", agora(write, f.act(f.facts.Accept)))
-	r.Post(one+"/undo", agora(write, f.act(f.facts.Undo)))
-	r.Post(one+"/decay", agora(write, f.decay))
-}
 
 // factJSON is a fact in answers.
 type factJSON struct {

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/knowledge"
 )
@@ -24,25 +22,6 @@ type knowledgeAPI struct {
 const maxImportBody = 2 * knowledge.MaxImport
 
 const defaultEntryHits = 5 // of a search in a knowledge base
-
-// knowledgeRoutes adds the calls about knowledge bases.
-func (a *api) knowledgeRoutes(r chi.Router) {
-	const one, entries, entry = "/knowledge/{base}", "/knowledge/{base}/entries", "/knowledge/{base}/entries/{id}"
-	k := a.knowledge
-	r.Get("/knowledge", agora(read, k.bases))
-	r.Put(one, agora(write, k.putBase))
-	r.Get(one, agora(read, k.base))
-	r.Delete(one, deletes(write, k.deleteBase))
-	r.Get(entries, agora(read, k.list))
-	r.Put(entry, agora(write, k.put))
-	r.Get(entry, agora(read, k.get))
-	r.Delete(entry, deletes(write, k.delete))
-	r.Get(entry+"/versions", agora(read, k.versions))
-	r.Post(one+"/search", agora(read, k.search))
-	r.Post(one+"/imports", agora(write, k.startImport))
-	r.Get(one+"/imports", agora(read, k.imports))
-	r.Get(one+"/imports/{id}", agora(read, k.getImport))
-}
 
 // baseRequest has the settings of a base; absent ones are the defaults.
 type baseRequest struct {

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/heardlog/heardlog/memory/pattern"
 )
 
@@ -14,17 +12,6 @@ type patternAPI struct {
 	bodies
 	patterns *pattern.Service
 	now      func() time.Time
-}
-
-// patternRoutes adds the calls about learned patterns.
-func (a *api) patternRoutes(r chi.Router) {
-	const one = "/patterns/{id}"
-	p := a.patterns
-	r.Get("/patterns", agora(read, p.list))
-	r.Put(one, agora(write, p.put))
-	r.Get(one, agora(read, p.get))
-	r.Delete(one, deletes(write, p.delete))
-	r.Post(one+"/feedback", agora(write, p.feedback))
 }
 
 // patternRequest is a pattern to store.
