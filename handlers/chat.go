@@ -207,10 +207,7 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	model, err := pathName(r, "model")
-	if err != nil {
-		return err
-	}
+	model := pathName(r, "model")
 	return a.turns.Models(w, r, llm, model)
 }
 

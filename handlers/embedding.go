@@ -16,10 +16,10 @@ type modelJSON struct {
 }
 
 // models serves GET /v1/embeddings/models.
-func (a vectorAPI) models(w http.ResponseWriter, r *http.Request) error {
+func (a vectorAPI) models(r *http.Request) (any, error) {
 	list, err := a.vectors.Models(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Models []modelJSON `json:"models"`
@@ -29,7 +29,7 @@ func (a vectorAPI) models(w http.ResponseWriter, r *http.Request) error {
 			ID: m.ID, Name: m.Name, Dimensions: m.Dimensions, Current: m.Current, SinceAt: shownTime(m.SinceMS),
 		})
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // rebuildRequest names the collection whose embeddings are made again.

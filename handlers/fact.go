@@ -108,8 +108,7 @@ func (a factAPI) one(r *http.Request) (user, id string, err error) {
 	if user, err = a.user(r); err != nil {
 		return "", "", err
 	}
-	id, err = pathName(r, "id")
-	return user, id, err
+	return user, pathName(r, "id"), nil
 }
 
 // read returns the caller and the fact of a path.
@@ -129,35 +128,35 @@ type factListJSON struct {
 	NextCursor string     `json:"next_cursor,omitempty"`
 }
 
-func (a factAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) list(r *http.Request) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := r.URL.Query()
 	q, err := factQuery(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	limit, err := intParam(v, "limit", defaultFacts, 1, maxFacts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := a.facts.List(r.Context(), projectOf(r), user, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := factListJSON{Total: len(list)}
 	if after := v.Get("cursor"); after != "" {
 		i := slices.IndexFunc(list, func(f *facts.Fact) bool { return f.ID == after })
 		if i < 0 {
-			return fault.At(fault.Invalid, "cursor", "must be the next_cursor of a page of this list; %q is no longer in it", text.Clip(after, 40))
+			return nil, fault.At(fault.Invalid, "cursor", "must be the next_cursor of a page of this list; %q is no longer in it", text.Clip(after, 40))
 		}
 		list = list[i+1:]
 	}
 	list, out.NextCursor = cutPage(list, limit, func(x *facts.Fact) string { return x.ID })
 	out.Facts = newFactsJSON(user, list)
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // factQuery reads the filters of a list.
@@ -248,12 +247,12 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, status, newFactJSON(user, f))
 }
 
-func (a factAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) get(r *http.Request) (any, error) {
 	user, f, err := a.read(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newFactJSON(user, f))
+	return newFactJSON(user, f), nil
 }
 
 // factEventJSON is a change of a fact.
@@ -270,16 +269,16 @@ type factHistoryJSON struct {
 	Events []factEventJSON `json:"events"`
 }
 
-func (a factAPI) history(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) history(r *http.Request) (any, error) {
 	_, f, err := a.read(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := factHistoryJSON{ID: f.ID, Events: []factEventJSON{}}
 	for _, e := range f.History {
 		out.Events = append(out.Events, factEventJSON{At: shownTime(e.AtMS), Event: e.Name, Cause: e.Cause, State: e.State, Confidence: e.Confidence})
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // changeFactRequest changes a fact. What is absent stays.
@@ -295,14 +294,10 @@ type changeFactRequest struct {
 	Cause      string      `json:"cause"`
 }
 
-func (a factAPI) change(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) change(r *http.Request, in *changeFactRequest) (any, error) {
 	user, id, err := a.one(r)
 	if err != nil {
-		return err
-	}
-	in, err := decode[changeFactRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	p := facts.Patch{
 		Content: in.Content, Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, Confidence: in.Confidence, Cause: in.Cause,
@@ -317,31 +312,31 @@ func (a factAPI) change(w http.ResponseWriter, r *http.Request) error {
 		}
 		ms, err := timeOf(at.field, *at.value)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		*at.to = &ms
 	}
 	f, err := a.facts.Change(r.Context(), projectOf(r), user, id, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newFactJSON(user, f))
+	return newFactJSON(user, f), nil
 }
 
-func (a factAPI) remove(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) remove(r *http.Request) error {
 	user, id, err := a.one(r)
 	if err != nil {
 		return err
 	}
-	return noContent(w, a.facts.Delete(r.Context(), projectOf(r), user, id))
+	return a.facts.Delete(r.Context(), projectOf(r), user, id)
 }
 
-func (a factAPI) clear(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) clear(r *http.Request) error {
 	user, err := a.user(r)
 	if err != nil {
 		return err
 	}
-	return noContent(w, a.facts.Clear(r.Context(), projectOf(r), user))
+	return a.facts.Clear(r.Context(), projectOf(r), user)
 }
 
 // factCause is the optional body of a call that changes a fact.

@@ -67,20 +67,20 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // list returns all keys of the project, revoked ones too.
-func (a keyAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a keyAPI) list(r *http.Request) (any, error) {
 	list, err := a.access.Keys.List(r.Context(), projectOf(r))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := make([]keyJSON, len(list))
 	for i, k := range list {
 		out[i] = newKeyJSON(k)
 	}
-	return encode(w, http.StatusOK, map[string]any{"keys": out})
+	return map[string]any{"keys": out}, nil
 }
 
 // revoke ends a key.
-func (a keyAPI) revoke(w http.ResponseWriter, r *http.Request) error {
+func (a keyAPI) revoke(r *http.Request) error {
 	_, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"))
-	return noContent(w, err)
+	return err
 }

@@ -17,10 +17,7 @@ func (a kvAPI) getMany(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	found, err := a.kv.GetMany(r.Context(), projectOf(r), namespace, in.Keys)
 	if err != nil {
 		return err
@@ -53,10 +50,7 @@ func (a kvAPI) putMany(w http.ResponseWriter, r *http.Request) error {
 	if err := a.unmarshal(body, &in, true); err != nil {
 		return err
 	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	redact, err := a.redactor(r, namespace)
 	if err != nil {
 		return err
@@ -88,11 +82,7 @@ func (a kvAPI) expire(w http.ResponseWriter, r *http.Request) error {
 	if in.TTLSeconds.seconds == kv.DefaultTTL {
 		return fault.At(fault.Missing, "ttl_seconds", "is missing; it is a number of seconds, or null for no end")
 	}
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
-	e, err := a.kv.Expire(r.Context(), projectOf(r), namespace, key, in.TTLSeconds.seconds)
+	e, err := a.kv.Expire(r.Context(), projectOf(r), a.namespace(r), pathName(r, "key"), in.TTLSeconds.seconds)
 	if err != nil {
 		return err
 	}
@@ -110,15 +100,11 @@ func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
 	if !given(in.Delta) {
 		in.Delta = json.RawMessage("1")
 	}
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
 	call, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {
 		return err
 	}
-	e, err := a.kv.Increment(r.Context(), projectOf(r), namespace, key, string(in.Delta), in.TTLSeconds.seconds, call)
+	e, err := a.kv.Increment(r.Context(), projectOf(r), a.namespace(r), pathName(r, "key"), string(in.Delta), in.TTLSeconds.seconds, call)
 	if err != nil {
 		return err
 	}
@@ -143,10 +129,7 @@ func (a kvAPI) search(w http.ResponseWriter, r *http.Request) error {
 	if in.TopK == 0 {
 		in.TopK = defaultKVResults
 	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	found, err := a.kv.Search(r.Context(), projectOf(r), namespace, in.Query, min(in.TopK, maxKVResults), in.Filters)
 	if err != nil {
 		return err
@@ -179,10 +162,7 @@ func (a kvAPI) evict(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	gc := memory.GC{Strategy: in.Strategy}
 	for _, percent := range []struct {
 		field string

@@ -30,23 +30,23 @@ func newSummaryBody(s memctx.Summary) summaryBody {
 	return summaryBody{Summary: &s.Text, UpdatedAt: timeMS(s.MS), UpToSeq: s.UpTo}
 }
 
-func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) summary(r *http.Request) (any, error) {
 	project, id := projectOf(r), chi.URLParam(r, "id")
 	s, err := a.memory.Summary(r.Context(), project, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := newSummaryBody(s)
 	if a.callSummary != nil {
 		text, ms, err := a.callSummary(r.Context(), project, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if text != "" {
 			out.Call = &callSummary{text, timeMS(ms)}
 		}
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // putSummary sets the summary. With up_to_seq, messages up to there leave the memory in the same
@@ -71,7 +71,7 @@ func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newSummaryBody(s))
 }
 
-func (a contextAPI) deleteSummary(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) deleteSummary(r *http.Request) error {
 	_, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0)
-	return noContent(w, err)
+	return err
 }

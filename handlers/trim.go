@@ -85,24 +85,24 @@ type summarizablePage struct {
 }
 
 // summarizable lists the messages that a summary should cover before they leave the memory.
-func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) summarizable(r *http.Request) (any, error) {
 	keep := window.DefaultKeepRecent
 	if r.URL.Query().Get("keep_recent") == "0" { // which is no "absent" here: all of it
 		keep = 0
 	} else if n, err := intParam(r.URL.Query(), "keep_recent", keep, 0, window.MaxCount); err != nil {
-		return err
+		return nil, err
 	} else {
 		keep = n
 	}
 	agent, msgs, err := a.memory.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := summarizablePage{AgentID: agent.ID, Messages: newLedgerEntries(msgs, false, agent.Settings.Memory.BaseSeq), KeepRecent: keep}
 	if n := len(msgs); n > 0 {
 		out.UpToSeq = msgs[n-1].Seq
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // clear empties an agent's memory. The summary and the ledger stay.

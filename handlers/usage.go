@@ -39,21 +39,21 @@ type rateJSON struct {
 	Bytes    int64 `json:"bytes"`
 }
 
-func (a usageAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a usageAPI) get(r *http.Request) (any, error) {
 	project := projectOf(r)
 	used, err := a.quota.Usage(r.Context(), project)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	endpoints, err := a.webhooks.Store.Endpoints(r.Context(), project, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	open, most := a.tails.Readers(project)
 	rate, limit := a.quota.Limits()
-	return encode(w, http.StatusOK, usageAnswer{
+	return usageAnswer{
 		Project: project, Agents: amountJSON{used.Agents, int64(a.maxAgents)}, Messages: amountJSON{used.Messages, limit.Messages},
 		Bytes: amountJSON{used.Bytes, limit.Bytes}, Endpoints: amountJSON{int64(len(endpoints)), webhook.MaxEndpoints},
 		Tails: amountJSON{int64(open), int64(most)}, Rate: rateJSON(rate),
-	})
+	}, nil
 }
