@@ -105,6 +105,10 @@ type callerEntry struct {
 	Consent consentJSON `json:"consent"`
 }
 
+func (a callerAPI) entry(c *caller.Caller) callerEntry {
+	return callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)}
+}
+
 // list serves GET /v1/users.
 func (a callerAPI) list(r *http.Request) (any, error) {
 	query := r.URL.Query()
@@ -120,14 +124,10 @@ func (a callerAPI) list(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
+	return struct {
 		Users      []callerEntry `json:"users"`
 		NextCursor string        `json:"next_cursor,omitempty"`
-	}{[]callerEntry{}, next}
-	for _, c := range list {
-		out.Users = append(out.Users, callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)})
-	}
-	return out, nil
+	}{each(list, a.entry), next}, nil
 }
 
 type aliasesRequest struct {
@@ -153,11 +153,7 @@ func (a callerAPI) putAliases(r *http.Request, in *aliasesRequest) (any, error) 
 		}
 		aliases[i] = alias
 	}
-	c, err := a.callers.SetAliases(r.Context(), projectOf(r), user, aliases)
-	if err != nil {
-		return nil, err
-	}
-	return callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)}, nil
+	return shown(a.entry)(a.callers.SetAliases(r.Context(), projectOf(r), user, aliases))
 }
 
 type consentRequest struct {
@@ -179,11 +175,7 @@ func (a callerAPI) putConsent(r *http.Request, in *consentRequest) (any, error) 
 		}
 		consent.UntilMS = until.UnixMilli()
 	}
-	c, err := a.callers.SetConsent(r.Context(), projectOf(r), user, consent)
-	if err != nil {
-		return nil, err
-	}
-	return callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)}, nil
+	return shown(a.entry)(a.callers.SetConsent(r.Context(), projectOf(r), user, consent))
 }
 
 // exportedMessage is a line of an export.

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -86,11 +87,7 @@ func newFactJSON(user string, f *facts.Fact) factJSON {
 }
 
 func newFactsJSON(user string, list []*facts.Fact) []factJSON {
-	out := make([]factJSON, len(list))
-	for i, f := range list {
-		out[i] = newFactJSON(user, f)
-	}
-	return out
+	return each(list, func(f **facts.Fact) factJSON { return newFactJSON(user, *f) })
 }
 
 // user returns the caller of the path, by its own name if the path has an alias.
@@ -103,22 +100,17 @@ func (a factAPI) user(r *http.Request) (string, error) {
 	return user, err
 }
 
-// one returns the caller and the fact's ID of the path.
-func (a factAPI) one(r *http.Request) (user, id string, err error) {
-	if user, err = a.user(r); err != nil {
-		return "", "", err
-	}
-	return user, pathName(r, "id"), nil
-}
-
-// read returns the caller and the fact of a path.
-func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
-	user, id, err := a.one(r)
+// shown does something with the fact of a path and returns what it is then.
+func (a factAPI) shown(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
+	user, err := a.user(r)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	f, err = a.facts.Get(r.Context(), projectOf(r), user, id)
-	return user, f, err
+	f, err := do(r.Context(), projectOf(r), user, pathName(r, "id"))
+	if err != nil {
+		return nil, err
+	}
+	return newFactJSON(user, f), nil
 }
 
 // factListJSON is a page of facts.
@@ -247,13 +239,7 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, status, newFactJSON(user, f))
 }
 
-func (a factAPI) get(r *http.Request) (any, error) {
-	user, f, err := a.read(r)
-	if err != nil {
-		return nil, err
-	}
-	return newFactJSON(user, f), nil
-}
+func (a factAPI) get(r *http.Request) (any, error) { return a.shown(r, a.facts.Get) }
 
 // factEventJSON is a change of a fact.
 type factEventJSON struct {
@@ -270,15 +256,17 @@ type factHistoryJSON struct {
 }
 
 func (a factAPI) history(r *http.Request) (any, error) {
-	_, f, err := a.read(r)
+	user, err := a.user(r)
 	if err != nil {
 		return nil, err
 	}
-	out := factHistoryJSON{ID: f.ID, Events: []factEventJSON{}}
-	for _, e := range f.History {
-		out.Events = append(out.Events, factEventJSON{At: shownTime(e.AtMS), Event: e.Name, Cause: e.Cause, State: e.State, Confidence: e.Confidence})
+	f, err := a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	return factHistoryJSON{ID: f.ID, Events: each(f.History, func(e *facts.Event) factEventJSON {
+		return factEventJSON{At: shownTime(e.AtMS), Event: e.Name, Cause: e.Cause, State: e.State, Confidence: e.Confidence}
+	})}, nil
 }
 
 // changeFactRequest changes a fact. What is absent stays.
@@ -295,10 +283,6 @@ type changeFactRequest struct {
 }
 
 func (a factAPI) change(r *http.Request, in *changeFactRequest) (any, error) {
-	user, id, err := a.one(r)
-	if err != nil {
-		return nil, err
-	}
 	p := facts.Patch{
 		Content: in.Content, Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, Confidence: in.Confidence, Cause: in.Cause,
 	}
@@ -316,19 +300,17 @@ func (a factAPI) change(r *http.Request, in *changeFactRequest) (any, error) {
 		}
 		*at.to = &ms
 	}
-	f, err := a.facts.Change(r.Context(), projectOf(r), user, id, p)
-	if err != nil {
-		return nil, err
-	}
-	return newFactJSON(user, f), nil
+	return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+		return a.facts.Change(ctx, project, user, id, p)
+	})
 }
 
 func (a factAPI) remove(r *http.Request) error {
-	user, id, err := a.one(r)
+	user, err := a.user(r)
 	if err != nil {
 		return err
 	}
-	return a.facts.Delete(r.Context(), projectOf(r), user, id)
+	return a.facts.Delete(r.Context(), projectOf(r), user, pathName(r, "id"))
 }
 
 func (a factAPI) clear(r *http.Request) error {

@@ -10,21 +10,11 @@ import (
 
 // act serves a change of one fact that takes nothing but a cause.
 func (a factAPI) act(do func(ctx context.Context, project, user, id, cause string) (*facts.Fact, error)) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		user, id, err := a.one(r)
-		if err != nil {
-			return err
-		}
-		var in factCause
-		if err := a.decodeOptional(w, r, &in); err != nil {
-			return err
-		}
-		f, err := do(r.Context(), projectOf(r), user, id, in.Cause)
-		if err != nil {
-			return err
-		}
-		return encode(w, http.StatusOK, newFactJSON(user, f))
-	}
+	return mayTake(a.bodies, func(r *http.Request, in *factCause) (any, error) {
+		return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+			return do(ctx, project, user, id, in.Cause)
+		})
+	})
 }
 
 // decayRequest lowers a confidence.
@@ -34,15 +24,9 @@ type decayRequest struct {
 }
 
 func (a factAPI) decay(r *http.Request, in *decayRequest) (any, error) {
-	user, id, err := a.one(r)
-	if err != nil {
-		return nil, err
-	}
-	f, err := a.facts.Decay(r.Context(), projectOf(r), user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
-	if err != nil {
-		return nil, err
-	}
-	return newFactJSON(user, f), nil
+	return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+		return a.facts.Decay(ctx, project, user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
+	})
 }
 
 // decayAllRequest lowers the confidence of all facts of a caller.

@@ -469,26 +469,24 @@ func (in searchRequest) search() (q window.SearchQuery, limit int, err error) {
 	return q, limit, nil
 }
 
-func (a itemAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		memoryScope
-		Scope string `json:"scope"`
-	}
-	err := a.decodeOptional(w, r, &in)
-	if err != nil {
-		return err
-	}
+// clearMemoriesRequest names whose memories to clear.
+type clearMemoriesRequest struct {
+	memoryScope
+	Scope string `json:"scope"`
+}
+
+func (a itemAPI) clear(r *http.Request, in *clearMemoriesRequest) (any, error) {
 	level, err := window.ParseLevel("scope", in.Scope)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	scope, err := in.ids("")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n, err := a.items.Clear(r.Context(), projectOf(r), level, scope)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, removedJSON{Removed: n})
+	return removedJSON{Removed: n}, nil
 }

@@ -33,7 +33,7 @@ type keyJSON struct {
 	Secret    string         `json:"secret,omitempty"`
 }
 
-func newKeyJSON(k access.Key) keyJSON {
+func newKeyJSON(k *access.Key) keyJSON {
 	return keyJSON{ID: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: timeMS(k.CreatedMS), ExpiresAt: timeMS(k.ExpiresMS), RevokedAt: timeMS(k.RevokedMS)}
 }
 
@@ -61,7 +61,7 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	infoOf(r).target = k.ID
 	w.Header().Set("Cache-Control", "no-store")
-	out := newKeyJSON(k.Key)
+	out := newKeyJSON(&k.Key)
 	out.Secret = k.Secret
 	return encode(w, http.StatusCreated, out)
 }
@@ -69,14 +69,7 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 // list returns all keys of the project, revoked ones too.
 func (a keyAPI) list(r *http.Request) (any, error) {
 	list, err := a.access.Keys.List(r.Context(), projectOf(r))
-	if err != nil {
-		return nil, err
-	}
-	out := make([]keyJSON, len(list))
-	for i, k := range list {
-		out[i] = newKeyJSON(k)
-	}
-	return map[string]any{"keys": out}, nil
+	return map[string]any{"keys": each(list, newKeyJSON)}, err
 }
 
 // revoke ends a key.
