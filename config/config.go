@@ -142,7 +142,7 @@ type Certificate struct {
 	Key     secret.String
 }
 
-// Rate limits what one project may do in a second. A zero field is no limit.
+// Rate limits what one project may do in a second. A zero field means no limit.
 type Rate struct {
 	Requests int64
 	Messages int64 // stored

@@ -49,8 +49,8 @@ func Load(getenv func(string) string) (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// Unknown returns the names in environ (as of os.Environ) that begin with HEARDLOG_ and are no
-// settings. Most are misspelt.
+// Unknown returns the names in environ (as of os.Environ) that begin with HEARDLOG_ and are
+// not settings. Most are misspelt.
 func Unknown(environ []string) []string {
 	known := map[string]bool{}
 	for _, s := range Settings() {

@@ -93,14 +93,14 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 }
 
 // get serves GET /v1/agents/{id}.
-func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) get(r *http.Request) (any, error) {
 	h, err := a.memory.Messages.Head(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := a.agentJSON(&h)
 	out.Settings = a.settingsJSON(h.Agent)
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // updateFields are the fields that update may change. They come in properties, or bare from one
@@ -149,7 +149,7 @@ func (a agentAPI) patch(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.change(w, r); err != nil {
 		return err
 	}
-	return a.get(w, r)
+	return shows(a.get)(w, r)
 }
 
 // change changes an agent as the body says.
@@ -220,11 +220,11 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 }
 
 // erase deletes an agent with everything that belongs to it. It sends no event.
-func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) erase(r *http.Request) error {
 	if a.kv != nil { // optional
 		if err := a.kv.ForgetAgent(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
 			return err
 		}
 	}
-	return noContent(w, a.memory.Agents.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")))
+	return a.memory.Agents.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 }

@@ -28,10 +28,10 @@ type agoraAgent struct {
 }
 
 // agoraGet serves GET …/agents/{id} on Agora's paths.
-func (a agentAPI) agoraGet(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) agoraGet(r *http.Request) (any, error) {
 	agent, err := a.memory.Agents.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := agoraAgent{
 		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.ShownName(), AgentID: agent.ID,
@@ -40,7 +40,7 @@ func (a agentAPI) agoraGet(w http.ResponseWriter, r *http.Request) error {
 	if agent.Status.Ended() {
 		out.Message = "agent exits with reason: " + agent.Message
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // listWindow is how far back a list goes without from_time, as in Agora's API.
@@ -74,23 +74,23 @@ type listEntry struct {
 }
 
 // agoraList serves GET …/agents on Agora's paths.
-func (a agentAPI) agoraList(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) agoraList(r *http.Request) (any, error) {
 	out := listAnswer{Status: "ok"}
 	out.Data.List = []listEntry{}
 	query := r.URL.Query()
 	q, err := listQuery(query, a.now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.Project = projectOf(r)
 	if query.Has("cursor") && q.After == (memory.AgentPlace{}) {
 		// Some clients ask for the next page with the empty cursor that means "no more". Without
 		// this they would never stop.
-		return encode(w, http.StatusOK, out)
+		return out, nil
 	}
 	page, err := a.memory.Agents.List(r.Context(), q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := range page.Heads {
 		agent := page.Heads[i].Agent
@@ -99,7 +99,7 @@ func (a agentAPI) agoraList(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	out.Data.Count, out.Meta.Cursor, out.Meta.Total, out.Meta.Truncated = len(page.Heads), page.Next.String(), page.Total, page.Truncated
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {

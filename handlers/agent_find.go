@@ -27,15 +27,15 @@ const (
 const labelParam = "label."
 
 // find serves GET /v1/agents: the calls of the project, ended ones too, newest first.
-func (a agentAPI) find(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) find(r *http.Request) (any, error) {
 	v := r.URL.Query()
 	q, words, err := a.findQuery(r, v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	page, err := a.memory.Agents.Find(r.Context(), q, words)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Agents     []agentJSON `json:"agents"`
@@ -44,7 +44,7 @@ func (a agentAPI) find(w http.ResponseWriter, r *http.Request) error {
 	for i := range page.Heads {
 		out.Agents[i] = a.agentJSON(&page.Heads[i])
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery, words string, err error) {

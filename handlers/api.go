@@ -142,6 +142,7 @@ func (c Config) withDefaults() Config {
 
 // api holds the groups of handlers.
 type api struct {
+	bodies
 	agents        agentAPI
 	speech        speechAPI
 	messages      messageAPI
@@ -182,6 +183,7 @@ func New(c Config) *chi.Mux {
 		bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, expect: c.Expect, allowed: c.PassThrough, now: c.Now,
 	}
 	a := &api{
+		bodies:        b,
 		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},

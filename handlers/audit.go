@@ -44,8 +44,7 @@ func (a auditAPI) record(r *http.Request, what string, status int) {
 		act.Address = address
 	}
 	for _, param := range []string{"id", "user", "project"} {
-		name, _ := pathName(r, param) // refused before, if it cannot be decoded
-		act.On = cmp.Or(act.On, name)
+		act.On = cmp.Or(act.On, pathName(r, param))
 	}
 	a.log.Info().Str("request_id", act.RequestID).Str("project", info.project).Str("by", act.By).Str("address", act.Address).
 		Str("act", what).Str("target", text.Clip(act.On, 256)).Int("status", status).Msg("administrative act")
@@ -67,19 +66,19 @@ func (a auditAPI) record(r *http.Request, what string, status int) {
 var actCursor = regexp.MustCompile(`^[0-9]{19}-[0-9a-f]{16}$`)
 
 // list returns a page of acts, newest first.
-func (a auditAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a auditAPI) list(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	limit, err := intParam(q, "limit", defaultWebhookPage, 1, access.MaxActsPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cursor := q.Get("cursor")
 	if cursor != "" && !actCursor.MatchString(cursor) {
-		return fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
+		return nil, fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
 	}
 	acts, next, err := a.audit.List(r.Context(), projectOf(r), cursor, limit)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Acts   []actJSON `json:"acts"`
@@ -88,7 +87,7 @@ func (a auditAPI) list(w http.ResponseWriter, r *http.Request) error {
 	for i, act := range acts {
 		out.Acts[i] = actJSON{timeMS(act.AtMS), act}
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // actJSON is an act with its time as answers show it.

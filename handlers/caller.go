@@ -49,10 +49,7 @@ func (a callerAPI) consent(c caller.Consent) consentJSON {
 
 // userInPath returns the user that the path names.
 func userInPath(r *http.Request) (string, error) {
-	user, err := pathName(r, "user")
-	if err != nil {
-		return "", err
-	}
+	user := pathName(r, "user")
 	if user == "" {
 		return "", fault.At(fault.Invalid, "user", "must not be empty")
 	}
@@ -89,16 +86,16 @@ func (a callerAPI) overview(ctx context.Context, project, name string) (callerJS
 }
 
 // get serves GET /v1/users/{user}.
-func (a callerAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a callerAPI) get(r *http.Request) (any, error) {
 	user, err := userInPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out, _, err := a.overview(r.Context(), projectOf(r), user)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // callerEntry is a caller in a list.
@@ -108,29 +105,29 @@ type callerEntry struct {
 	Consent consentJSON `json:"consent"`
 }
 
+func (a callerAPI) entry(c *caller.Caller) callerEntry {
+	return callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)}
+}
+
 // list serves GET /v1/users.
-func (a callerAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a callerAPI) list(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	limit, err := intParam(query, "limit", defaultConversationPage, 1, maxConversationPage)
+	limit, err := intParam(query, "limit", defaultPageSize, 1, maxPageSize)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after, err := text.CleanKey("cursor", query.Get("cursor"), caller.MaxName)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, next, err := a.callers.Users(r.Context(), projectOf(r), after, limit)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := struct {
+	return struct {
 		Users      []callerEntry `json:"users"`
 		NextCursor string        `json:"next_cursor,omitempty"`
-	}{[]callerEntry{}, next}
-	for _, c := range list {
-		out.Users = append(out.Users, callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)})
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, a.entry), next}, nil
 }
 
 type aliasesRequest struct {
@@ -139,32 +136,24 @@ type aliasesRequest struct {
 
 // putAliases serves PUT /v1/users/{user}/aliases. Telephone numbers are stored in E.164, as
 // platforms name callers.
-func (a callerAPI) putAliases(w http.ResponseWriter, r *http.Request) error {
+func (a callerAPI) putAliases(r *http.Request, in *aliasesRequest) (any, error) {
 	user, err := userInPath(r)
 	if err != nil {
-		return err
-	}
-	in, err := decode[aliasesRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	aliases := *in.Aliases
 	for i := range aliases {
 		field := fmt.Sprintf("aliases[%d]", i)
 		alias, err := callerName(field, aliases[i])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if alias == "" {
-			return fault.At(fault.Invalid, field, "must not be empty")
+			return nil, fault.At(fault.Invalid, field, "must not be empty")
 		}
 		aliases[i] = alias
 	}
-	c, err := a.callers.SetAliases(r.Context(), projectOf(r), user, aliases)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)})
+	return shown(a.entry)(a.callers.SetAliases(r.Context(), projectOf(r), user, aliases))
 }
 
 type consentRequest struct {
@@ -173,28 +162,20 @@ type consentRequest struct {
 }
 
 // putConsent serves PUT /v1/users/{user}/consent.
-func (a callerAPI) putConsent(w http.ResponseWriter, r *http.Request) error {
+func (a callerAPI) putConsent(r *http.Request, in *consentRequest) (any, error) {
 	user, err := userInPath(r)
 	if err != nil {
-		return err
-	}
-	in, err := decode[consentRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	consent := caller.Consent{Remember: caller.Remember(in.Remember)}
 	if in.Until != "" {
 		until, err := time.Parse(time.RFC3339, in.Until)
 		if err != nil || !until.After(a.now()) || until.Year() > 9999 {
-			return fault.At(fault.Invalid, "until", "must be a time to come such as 2030-11-23T09:00:00Z, not %q", text.Clip(in.Until, 40))
+			return nil, fault.At(fault.Invalid, "until", "must be a time to come such as 2030-11-23T09:00:00Z, not %q", text.Clip(in.Until, 40))
 		}
 		consent.UntilMS = until.UnixMilli()
 	}
-	c, err := a.callers.SetConsent(r.Context(), projectOf(r), user, consent)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)})
+	return shown(a.entry)(a.callers.SetConsent(r.Context(), projectOf(r), user, consent))
 }
 
 // exportedMessage is a line of an export.

@@ -56,8 +56,8 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	return abort(r, a.complete(w, r, req, req.Member, 0))
 }
 
-// aside answers a chat completion that is no turn: the LLM of its agent gets the messages as they
-// are, and nothing is stored.
+// aside answers a chat completion that is not a turn: the LLM of its agent gets the messages as
+// they are, and nothing is stored.
 func (a *proxyAPI) aside(w http.ResponseWriter, r *http.Request, req *llmadapter.Request) error {
 	agent, err := a.agentAside(r, req)
 	if fault.Is(err, fault.NotFound) && a.autoJoin != nil && chi.URLParam(r, "id") == "" {
@@ -71,8 +71,8 @@ func (a *proxyAPI) aside(w http.ResponseWriter, r *http.Request, req *llmadapter
 	return a.turns.ServeAside(w, r, &agent, req)
 }
 
-// agentAside returns the agent of a question that is no turn, also one that has ended. It creates
-// none.
+// agentAside returns the agent of a question that is not a turn, also one that has ended. It
+// creates none.
 func (a *proxyAPI) agentAside(r *http.Request, req *llmadapter.Request) (memory.Agent, error) {
 	if namedAgent(r, req.AgentID) != "" {
 		id, err := a.agentOfCall(r, req, req.Member)
@@ -177,8 +177,8 @@ func abort(r *http.Request, err error) error {
 const userHeader = "X-Heardlog-User"
 
 // callerOf returns the caller of a call, from the header or by the number that a platform sends, or
-// "". What platforms send for a withheld number is no name, and a telephone number in the header is
-// returned in E.164.
+// "". What platforms send for a withheld number is not a name, and a telephone number in the header
+// is returned in E.164.
 func callerOf(r *http.Request, member func(string) []byte) (string, error) {
 	user := r.Header.Get(userHeader)
 	if user == "" {
@@ -207,10 +207,7 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	model, err := pathName(r, "model")
-	if err != nil {
-		return err
-	}
+	model := pathName(r, "model")
 	return a.turns.Models(w, r, llm, model)
 }
 

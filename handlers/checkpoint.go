@@ -53,25 +53,18 @@ func (a checkpointAPI) save(w http.ResponseWriter, r *http.Request) error {
 }
 
 // list serves GET /v1/agents/{id}/checkpoints.
-func (a checkpointAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a checkpointAPI) list(r *http.Request) (any, error) {
 	list, err := a.checkpoints.List(r.Context(), projectOf(r), chi.URLParam(r, "id"))
-	if err != nil {
-		return err
-	}
-	out := make([]checkpointJSON, len(list))
-	for i := range list {
-		out[i] = newCheckpointJSON(&list[i])
-	}
-	return encode(w, http.StatusOK, map[string]any{"checkpoints": out})
+	return map[string]any{"checkpoints": each(list, newCheckpointJSON)}, err
 }
 
-// delete serves DELETE /v1/agents/{id}/checkpoints/{checkpoint}. An unknown one is no error.
-func (a checkpointAPI) delete(w http.ResponseWriter, r *http.Request) error {
+// delete serves DELETE /v1/agents/{id}/checkpoints/{checkpoint}. An unknown one is not an error.
+func (a checkpointAPI) delete(r *http.Request) error {
 	n, err := checkpointID(r)
 	if err != nil {
 		return err
 	}
-	return noContent(w, a.checkpoints.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id"), n))
+	return a.checkpoints.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id"), n)
 }
 
 // restore serves POST /v1/agents/{id}/checkpoints/{checkpoint}/restore.

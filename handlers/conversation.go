@@ -3,7 +3,6 @@ package handlers
 import (
 	"net/http"
 
-	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
@@ -16,27 +15,19 @@ type conversationAPI struct {
 	messages      *agents.Messages
 }
 
-func conversationID(r *http.Request) (string, error) { return pathName(r, "id") }
-
 func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.readDocument(w, r, a.limit)
 	if err != nil {
 		return err
 	}
-	id, err := conversationID(r)
-	if err != nil {
-		return err
-	}
+	id := pathName(r, "id")
 	body = a.messages.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
 	return noContent(w, a.conversations.Save(r.Context(), projectOf(r), id, body))
 }
 
 // get answers with the bytes that were saved.
 func (a conversationAPI) get(w http.ResponseWriter, r *http.Request) error {
-	id, err := conversationID(r)
-	if err != nil {
-		return err
-	}
+	id := pathName(r, "id")
 	body, err := a.conversations.Load(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
@@ -45,47 +36,22 @@ func (a conversationAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a conversationAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	id, err := conversationID(r)
-	if err != nil {
-		return err
-	}
-	return noContent(w, a.conversations.Delete(r.Context(), projectOf(r), id))
+func (a conversationAPI) delete(r *http.Request) error {
+	return a.conversations.Delete(r.Context(), projectOf(r), pathName(r, "id"))
 }
 
-// Page sizes of the list of conversations.
-const (
-	defaultConversationPage = 100
-	maxConversationPage     = 1000
-)
-
-// conversationList is a page of IDs. NextCursor is the last ID, "" on the last page.
-type conversationList struct {
-	Conversations []string `json:"conversations"`
-	Total         int      `json:"total"`
-	NextCursor    string   `json:"next_cursor,omitempty"`
-}
-
-func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
-	limit, err := intParam(query, "limit", defaultConversationPage, 1, maxConversationPage)
+func (a conversationAPI) list(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxPageSize, kv.MaxConversationID)
 	if err != nil {
-		return err
-	}
-	after := query.Get("cursor")
-	if after != "" {
-		if err := text.ValidName("cursor", after, kv.MaxConversationID); err != nil {
-			return err
-		}
+		return nil, err
 	}
 	ids, total, err := a.conversations.List(r.Context(), projectOf(r), after, limit+1)
-	if err != nil {
-		return err
-	}
-	out := conversationList{Conversations: []string{}, Total: total}
-	ids, out.NextCursor = cutPage(ids, limit, func(x string) string { return x })
-	out.Conversations = append(out.Conversations, ids...)
-	return encode(w, http.StatusOK, out)
+	ids, next := cutPage(ids, limit, func(x string) string { return x })
+	return struct {
+		Conversations []string `json:"conversations"`
+		Total         int      `json:"total"`
+		NextCursor    string   `json:"next_cursor,omitempty"`
+	}{append([]string{}, ids...), total, next}, err
 }
 
 // removedJSON holds how many entries were removed.
@@ -93,7 +59,7 @@ type removedJSON struct {
 	Removed int `json:"removed"`
 }
 
-func (a conversationAPI) clear(w http.ResponseWriter, r *http.Request) error {
+func (a conversationAPI) clear(r *http.Request) error {
 	_, err := a.conversations.Clear(r.Context(), projectOf(r))
-	return noContent(w, err)
+	return err
 }

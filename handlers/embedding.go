@@ -16,20 +16,13 @@ type modelJSON struct {
 }
 
 // models serves GET /v1/embeddings/models.
-func (a vectorAPI) models(w http.ResponseWriter, r *http.Request) error {
+func (a vectorAPI) models(r *http.Request) (any, error) {
 	list, err := a.vectors.Models(r.Context())
-	if err != nil {
-		return err
-	}
-	out := struct {
+	return struct {
 		Models []modelJSON `json:"models"`
-	}{Models: []modelJSON{}}
-	for _, m := range list {
-		out.Models = append(out.Models, modelJSON{
-			ID: m.ID, Name: m.Name, Dimensions: m.Dimensions, Current: m.Current, SinceAt: shownTime(m.SinceMS),
-		})
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, func(m *vector.Model) modelJSON {
+		return modelJSON{ID: m.ID, Name: m.Name, Dimensions: m.Dimensions, Current: m.Current, SinceAt: shownTime(m.SinceMS)}
+	})}, err
 }
 
 // rebuildRequest names the collection whose embeddings are made again.

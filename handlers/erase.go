@@ -50,35 +50,32 @@ func newReceipt(project string, e items.Erased, at time.Time) receiptJSON {
 }
 
 // user erases everything that belongs to a caller of the project, under all of its names.
-func (a eraseAPI) user(w http.ResponseWriter, r *http.Request) error {
+func (a eraseAPI) user(r *http.Request) (any, error) {
 	user, err := userInPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e, err := a.callers.Erase(r.Context(), projectOf(r), user)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	infoOf(r).target = e.User // an alias is gone
 	out := newReceipt(projectOf(r), e.Erased, time.UnixMilli(e.AtMS))
 	out.User = e.User
 	out.Erased.Aliases = &e.Aliases
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // project erases everything that the caller's project has. The path and the parameter confirm
 // repeat its name as a safeguard: the path alone may come from an example.
-func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
-	named, err := pathName(r, "project")
-	if err != nil {
-		return err
-	}
+func (a eraseAPI) project(r *http.Request) (any, error) {
+	named := pathName(r, "project")
 	project := projectOf(r)
 	if named != project {
-		return fault.At(fault.NotFound, "project", "%q is not the project of these credentials", text.Clip(named, 80))
+		return nil, fault.At(fault.NotFound, "project", "%q is not the project of these credentials", text.Clip(named, 80))
 	}
 	if got := r.URL.Query().Get("confirm"); got != project {
-		return fault.At(fault.Invalid, "confirm", "must be the name of the project, %q, because this erases all of its data; it is %q", project, text.Clip(got, 80))
+		return nil, fault.At(fault.Invalid, "confirm", "must be the name of the project, %q, because this erases all of its data; it is %q", project, text.Clip(got, 80))
 	}
 	ctx := r.Context()
 	gone := 0
@@ -86,24 +83,24 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 		var err error
 		// First, so that nothing more is sent.
 		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	e, err := a.items.EraseProject(ctx, project)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	saved, err := a.conversations.Clear(ctx, project)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	keys := 0
 	if a.kv != nil { // optional
 		if keys, err = kv.EraseProject(ctx, a.kv.Store, project); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	out := newReceipt(project, e, a.now())
 	out.Erased.Conversations, out.Erased.Keys, out.Erased.Endpoints = &saved, &keys, &gone
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }

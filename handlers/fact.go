@@ -2,12 +2,11 @@ package handlers
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
 	"slices"
-
-	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
@@ -32,27 +31,6 @@ const (
 	maxBlockBudget  = 100_000 // tokens
 	words           = "words" // the match of a search that is not for a substring
 )
-
-// factRoutes adds the calls about the facts of a caller.
-func (a *api) factRoutes(r chi.Router) {
-	const all, one = "/users/{user}/facts", "/users/{user}/facts/{id}"
-	f := a.facts
-	r.Get(all, agora(read, f.list))
-	r.Post(all, agora(write, f.add))
-	r.Delete(all, deletes(write, f.clear))
-	r.Post(all+"/search", agora(read, f.search))
-	r.Post(all+"/decay", agora(write, f.decayAll))
-	r.Post(all+"/extract", agora(write, f.extract))
-	r.Get(all+"/context", agora(read, f.context))
-	r.Get(one, agora(read, f.get))
-	r.Patch(one, agora(write, f.change))
-	r.Delete(one, deletes(write, f.remove))
-	r.Get(one+"/history", agora(read, f.history))
-	r.Post(one+"/reinforce", agora(write, f.act(f.facts.Reinforce)))
-	r.Post(one+"/accept", agora(write, f.act(f.facts.Accept)))
-	r.Post(one+"/undo", agora(write, f.act(f.facts.Undo)))
-	r.Post(one+"/decay", agora(write, f.decay))
-}
 
 // factJSON is a fact in answers.
 type factJSON struct {
@@ -109,11 +87,7 @@ func newFactJSON(user string, f *facts.Fact) factJSON {
 }
 
 func newFactsJSON(user string, list []*facts.Fact) []factJSON {
-	out := make([]factJSON, len(list))
-	for i, f := range list {
-		out[i] = newFactJSON(user, f)
-	}
-	return out
+	return each(list, func(f **facts.Fact) factJSON { return newFactJSON(user, *f) })
 }
 
 // user returns the caller of the path, by its own name if the path has an alias.
@@ -126,23 +100,17 @@ func (a factAPI) user(r *http.Request) (string, error) {
 	return user, err
 }
 
-// one returns the caller and the fact's ID of the path.
-func (a factAPI) one(r *http.Request) (user, id string, err error) {
-	if user, err = a.user(r); err != nil {
-		return "", "", err
-	}
-	id, err = pathName(r, "id")
-	return user, id, err
-}
-
-// read returns the caller and the fact of a path.
-func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
-	user, id, err := a.one(r)
+// shown does something with the fact of a path and returns what it is then.
+func (a factAPI) shown(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
+	user, err := a.user(r)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	f, err = a.facts.Get(r.Context(), projectOf(r), user, id)
-	return user, f, err
+	f, err := do(r.Context(), projectOf(r), user, pathName(r, "id"))
+	if err != nil {
+		return nil, err
+	}
+	return newFactJSON(user, f), nil
 }
 
 // factListJSON is a page of facts.
@@ -152,35 +120,35 @@ type factListJSON struct {
 	NextCursor string     `json:"next_cursor,omitempty"`
 }
 
-func (a factAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) list(r *http.Request) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := r.URL.Query()
 	q, err := factQuery(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	limit, err := intParam(v, "limit", defaultFacts, 1, maxFacts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := a.facts.List(r.Context(), projectOf(r), user, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := factListJSON{Total: len(list)}
 	if after := v.Get("cursor"); after != "" {
 		i := slices.IndexFunc(list, func(f *facts.Fact) bool { return f.ID == after })
 		if i < 0 {
-			return fault.At(fault.Invalid, "cursor", "must be the next_cursor of a page of this list; %q is no longer in it", text.Clip(after, 40))
+			return nil, fault.At(fault.Invalid, "cursor", "must be the next_cursor of a page of this list; %q is no longer in it", text.Clip(after, 40))
 		}
 		list = list[i+1:]
 	}
 	list, out.NextCursor = cutPage(list, limit, func(x *facts.Fact) string { return x.ID })
 	out.Facts = newFactsJSON(user, list)
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // factQuery reads the filters of a list.
@@ -271,13 +239,7 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, status, newFactJSON(user, f))
 }
 
-func (a factAPI) get(w http.ResponseWriter, r *http.Request) error {
-	user, f, err := a.read(r)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newFactJSON(user, f))
-}
+func (a factAPI) get(r *http.Request) (any, error) { return a.shown(r, a.facts.Get) }
 
 // factEventJSON is a change of a fact.
 type factEventJSON struct {
@@ -293,16 +255,18 @@ type factHistoryJSON struct {
 	Events []factEventJSON `json:"events"`
 }
 
-func (a factAPI) history(w http.ResponseWriter, r *http.Request) error {
-	_, f, err := a.read(r)
+func (a factAPI) history(r *http.Request) (any, error) {
+	user, err := a.user(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := factHistoryJSON{ID: f.ID, Events: []factEventJSON{}}
-	for _, e := range f.History {
-		out.Events = append(out.Events, factEventJSON{At: shownTime(e.AtMS), Event: e.Name, Cause: e.Cause, State: e.State, Confidence: e.Confidence})
+	f, err := a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
+	if err != nil {
+		return nil, err
 	}
-	return encode(w, http.StatusOK, out)
+	return factHistoryJSON{ID: f.ID, Events: each(f.History, func(e *facts.Event) factEventJSON {
+		return factEventJSON{At: shownTime(e.AtMS), Event: e.Name, Cause: e.Cause, State: e.State, Confidence: e.Confidence}
+	})}, nil
 }
 
 // changeFactRequest changes a fact. What is absent stays.
@@ -318,15 +282,7 @@ type changeFactRequest struct {
 	Cause      string      `json:"cause"`
 }
 
-func (a factAPI) change(w http.ResponseWriter, r *http.Request) error {
-	user, id, err := a.one(r)
-	if err != nil {
-		return err
-	}
-	in, err := decode[changeFactRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+func (a factAPI) change(r *http.Request, in *changeFactRequest) (any, error) {
 	p := facts.Patch{
 		Content: in.Content, Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, Confidence: in.Confidence, Cause: in.Cause,
 	}
@@ -340,31 +296,29 @@ func (a factAPI) change(w http.ResponseWriter, r *http.Request) error {
 		}
 		ms, err := timeOf(at.field, *at.value)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		*at.to = &ms
 	}
-	f, err := a.facts.Change(r.Context(), projectOf(r), user, id, p)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newFactJSON(user, f))
+	return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+		return a.facts.Change(ctx, project, user, id, p)
+	})
 }
 
-func (a factAPI) remove(w http.ResponseWriter, r *http.Request) error {
-	user, id, err := a.one(r)
-	if err != nil {
-		return err
-	}
-	return noContent(w, a.facts.Delete(r.Context(), projectOf(r), user, id))
-}
-
-func (a factAPI) clear(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) remove(r *http.Request) error {
 	user, err := a.user(r)
 	if err != nil {
 		return err
 	}
-	return noContent(w, a.facts.Clear(r.Context(), projectOf(r), user))
+	return a.facts.Delete(r.Context(), projectOf(r), user, pathName(r, "id"))
+}
+
+func (a factAPI) clear(r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	return a.facts.Clear(r.Context(), projectOf(r), user)
 }
 
 // factCause is the optional body of a call that changes a fact.

@@ -10,21 +10,11 @@ import (
 
 // act serves a change of one fact that takes nothing but a cause.
 func (a factAPI) act(do func(ctx context.Context, project, user, id, cause string) (*facts.Fact, error)) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		user, id, err := a.one(r)
-		if err != nil {
-			return err
-		}
-		var in factCause
-		if err := a.decodeOptional(w, r, &in); err != nil {
-			return err
-		}
-		f, err := do(r.Context(), projectOf(r), user, id, in.Cause)
-		if err != nil {
-			return err
-		}
-		return encode(w, http.StatusOK, newFactJSON(user, f))
-	}
+	return mayTake(a.bodies, func(r *http.Request, in *factCause) (any, error) {
+		return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+			return do(ctx, project, user, id, in.Cause)
+		})
+	})
 }
 
 // decayRequest lowers a confidence.
@@ -33,20 +23,10 @@ type decayRequest struct {
 	factCause
 }
 
-func (a factAPI) decay(w http.ResponseWriter, r *http.Request) error {
-	user, id, err := a.one(r)
-	if err != nil {
-		return err
-	}
-	var in decayRequest
-	if err := a.decodeOptional(w, r, &in); err != nil {
-		return err
-	}
-	f, err := a.facts.Decay(r.Context(), projectOf(r), user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newFactJSON(user, f))
+func (a factAPI) decay(r *http.Request, in *decayRequest) (any, error) {
+	return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+		return a.facts.Decay(ctx, project, user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
+	})
 }
 
 // decayAllRequest lowers the confidence of all facts of a caller.
@@ -64,20 +44,16 @@ type decayedJSON struct {
 	DryRun  bool       `json:"dry_run"`
 }
 
-func (a factAPI) decayAll(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) decayAll(r *http.Request, in *decayAllRequest) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
-		return err
-	}
-	var in decayAllRequest
-	if err := a.decodeOptional(w, r, &in); err != nil {
-		return err
+		return nil, err
 	}
 	kept, dropped, err := a.facts.DecayAll(r.Context(), projectOf(r), user, valueOr(in.Factor, facts.DefaultFactor), in.DropBelow, in.DryRun, in.Cause)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, decayedJSON{Decayed: len(kept), Dropped: newFactsJSON(user, dropped), DryRun: in.DryRun})
+	return decayedJSON{Decayed: len(kept), Dropped: newFactsJSON(user, dropped), DryRun: in.DryRun}, nil
 }
 
 // searchFactsRequest is a search.
@@ -95,30 +71,26 @@ type factsFoundJSON struct {
 	Facts []factJSON `json:"facts"`
 }
 
-func (a factAPI) search(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) search(r *http.Request, in *searchFactsRequest) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
-		return err
-	}
-	var in searchFactsRequest
-	if err := a.decodeOptional(w, r, &in); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkQuery(in.Query); err != nil {
-		return err
+		return nil, err
 	}
 	q := facts.Query{Text: in.Query, Words: in.Match == words, TopK: valueOr(in.TopK, defaultTopFacts), Topic: in.Topic}
 	if q.AsOfMS, err = timeOf("as_of", in.AsOf); err != nil {
-		return err
+		return nil, err
 	}
 	if err := selectFacts(&q, in.Kind, in.State); err != nil {
-		return err
+		return nil, err
 	}
 	list, err := a.facts.Search(r.Context(), projectOf(r), user, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, factsFoundJSON{Facts: newFactsJSON(user, list)})
+	return factsFoundJSON{Facts: newFactsJSON(user, list)}, nil
 }
 
 // blockJSON is what a model is told about a caller.
@@ -127,28 +99,28 @@ type blockJSON struct {
 	Facts []factJSON `json:"facts"`
 }
 
-func (a factAPI) context(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) context(r *http.Request) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := r.URL.Query()
 	topK, err := intParam(v, "top_k", defaultBlock, 1, maxBlock)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	budget, err := intParam(v, "budget_tokens", 0, 1, maxBlockBudget)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkQuery(v.Get("query")); err != nil {
-		return err
+		return nil, err
 	}
 	b, err := a.facts.Context(r.Context(), projectOf(r), user, v.Get("query"), topK, budget)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, blockJSON{Block: b.Text, Facts: newFactsJSON(user, b.Facts)})
+	return blockJSON{Block: b.Text, Facts: newFactsJSON(user, b.Facts)}, nil
 }
 
 // extractRequest is a model's answer with facts.
@@ -177,36 +149,32 @@ type promptMessageJSON struct {
 	Content string `json:"content"`
 }
 
-func (a factAPI) extract(w http.ResponseWriter, r *http.Request) error {
+func (a factAPI) extract(r *http.Request, in *extractRequest) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
-		return err
-	}
-	in, err := decode[extractRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	out := extractedJSON{Facts: []factJSON{}, Rejected: []rejectionJSON{}}
 	if in.Answer == nil {
 		if in.AgentID == "" {
-			return fault.At(fault.Missing, "answer", "is required: what a model answered; or agent_id alone, for what to ask it")
+			return nil, fault.At(fault.Missing, "answer", "is required: what a model answered; or agent_id alone, for what to ask it")
 		}
 		p, _, err := a.facts.Prompt(r.Context(), projectOf(r), user, in.AgentID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if p.System != "" {
 			out.Prompt = []promptMessageJSON{{"system", p.System}, {"user", p.User}}
 		}
-		return encode(w, http.StatusOK, out)
+		return out, nil
 	}
 	x, err := a.facts.Extract(r.Context(), projectOf(r), user, in.AgentID, *in.Answer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out.Facts = newFactsJSON(user, x.Facts)
 	for _, j := range x.Rejected {
 		out.Rejected = append(out.Rejected, rejectionJSON(j))
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }

@@ -37,15 +37,6 @@ func noContent(w http.ResponseWriter, err error) error {
 	return err
 }
 
-// cutPage returns the first limit elements of a list, and the cursor of the next page: that of the
-// last of them, or "" if there are no more.
-func cutPage[T any](list []T, limit int, cursor func(T) string) ([]T, string) {
-	if len(list) <= limit {
-		return list, ""
-	}
-	return list[:limit], cursor(list[limit-1])
-}
-
 // marshal returns v as JSON without escapes for HTML.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -344,20 +344,20 @@ func newMemoryJSON(it *items.Item, names roleNames) memoryJSON {
 // noMemory refuses a text that cannot be a memory's ID.
 func noMemory(id string) error { return items.ErrNotFound(text.Clip(id, 40)) }
 
-func (a itemAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a itemAPI) get(r *http.Request) (any, error) {
 	names, err := openAINames(r.URL.Query().Get("role_names"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id := chi.URLParam(r, "id")
 	if !memoryID(id) {
-		return noMemory(id)
+		return nil, noMemory(id)
 	}
 	it, err := a.items.Get(r.Context(), projectOf(r), id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newMemoryJSON(&it, names))
+	return newMemoryJSON(&it, names), nil
 }
 
 // memoryStatusRequest sets the status of a memory.
@@ -366,28 +366,24 @@ type memoryStatusRequest struct {
 	RoleNames string `json:"role_names"`
 }
 
-func (a itemAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[memoryStatusRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+func (a itemAPI) setStatus(r *http.Request, in *memoryStatusRequest) (any, error) {
 	names, err := openAINames(in.RoleNames)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	next, err := window.ParseStatus("status", in.Status)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id := chi.URLParam(r, "id")
 	if !memoryID(id) {
-		return noMemory(id)
+		return nil, noMemory(id)
 	}
 	it, err := a.items.SetStatus(r.Context(), projectOf(r), id, next)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newMemoryJSON(&it, names))
+	return newMemoryJSON(&it, names), nil
 }
 
 // searchRequest is a search. Fields that are not set match anything.
@@ -410,29 +406,24 @@ type foundJSON struct {
 	Truncated bool         `json:"truncated"`
 }
 
-func (a itemAPI) search(w http.ResponseWriter, r *http.Request) error {
-	var in searchRequest
-	err := a.decodeOptional(w, r, &in)
-	if err != nil {
-		return err
-	}
+func (a itemAPI) search(r *http.Request, in *searchRequest) (any, error) {
 	names, err := openAINames(in.RoleNames)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, limit, err := in.search()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found, err := a.items.Search(r.Context(), projectOf(r), q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := foundJSON{Memories: []memoryJSON{}, Total: found.Total, Truncated: found.Truncated}
 	for i := range found.Items[:min(limit, len(found.Items))] {
 		out.Memories = append(out.Memories, newMemoryJSON(&found.Items[i], names))
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // search checks a search. limit is how many to show and may be 0, unlike the query's limit.
@@ -478,26 +469,24 @@ func (in searchRequest) search() (q window.SearchQuery, limit int, err error) {
 	return q, limit, nil
 }
 
-func (a itemAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		memoryScope
-		Scope string `json:"scope"`
-	}
-	err := a.decodeOptional(w, r, &in)
-	if err != nil {
-		return err
-	}
+// clearMemoriesRequest names whose memories to clear.
+type clearMemoriesRequest struct {
+	memoryScope
+	Scope string `json:"scope"`
+}
+
+func (a itemAPI) clear(r *http.Request, in *clearMemoriesRequest) (any, error) {
 	level, err := window.ParseLevel("scope", in.Scope)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	scope, err := in.ids("")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n, err := a.items.Clear(r.Context(), projectOf(r), level, scope)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, removedJSON{Removed: n})
+	return removedJSON{Removed: n}, nil
 }

@@ -33,7 +33,7 @@ type keyJSON struct {
 	Secret    string         `json:"secret,omitempty"`
 }
 
-func newKeyJSON(k access.Key) keyJSON {
+func newKeyJSON(k *access.Key) keyJSON {
 	return keyJSON{ID: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: timeMS(k.CreatedMS), ExpiresAt: timeMS(k.ExpiresMS), RevokedAt: timeMS(k.RevokedMS)}
 }
 
@@ -61,26 +61,19 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	infoOf(r).target = k.ID
 	w.Header().Set("Cache-Control", "no-store")
-	out := newKeyJSON(k.Key)
+	out := newKeyJSON(&k.Key)
 	out.Secret = k.Secret
 	return encode(w, http.StatusCreated, out)
 }
 
 // list returns all keys of the project, revoked ones too.
-func (a keyAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a keyAPI) list(r *http.Request) (any, error) {
 	list, err := a.access.Keys.List(r.Context(), projectOf(r))
-	if err != nil {
-		return err
-	}
-	out := make([]keyJSON, len(list))
-	for i, k := range list {
-		out[i] = newKeyJSON(k)
-	}
-	return encode(w, http.StatusOK, map[string]any{"keys": out})
+	return map[string]any{"keys": each(list, newKeyJSON)}, err
 }
 
 // revoke ends a key.
-func (a keyAPI) revoke(w http.ResponseWriter, r *http.Request) error {
+func (a keyAPI) revoke(r *http.Request) error {
 	_, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"))
-	return noContent(w, err)
+	return err
 }

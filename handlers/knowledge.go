@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/knowledge"
 )
@@ -24,25 +22,6 @@ type knowledgeAPI struct {
 const maxImportBody = 2 * knowledge.MaxImport
 
 const defaultEntryHits = 5 // of a search in a knowledge base
-
-// knowledgeRoutes adds the calls about knowledge bases.
-func (a *api) knowledgeRoutes(r chi.Router) {
-	const one, entries, entry = "/knowledge/{base}", "/knowledge/{base}/entries", "/knowledge/{base}/entries/{id}"
-	k := a.knowledge
-	r.Get("/knowledge", agora(read, k.bases))
-	r.Put(one, agora(write, k.putBase))
-	r.Get(one, agora(read, k.base))
-	r.Delete(one, deletes(write, k.deleteBase))
-	r.Get(entries, agora(read, k.list))
-	r.Put(entry, agora(write, k.put))
-	r.Get(entry, agora(read, k.get))
-	r.Delete(entry, deletes(write, k.delete))
-	r.Get(entry+"/versions", agora(read, k.versions))
-	r.Post(one+"/search", agora(read, k.search))
-	r.Post(one+"/imports", agora(write, k.startImport))
-	r.Get(one+"/imports", agora(read, k.imports))
-	r.Get(one+"/imports/{id}", agora(read, k.getImport))
-}
 
 // baseRequest has the settings of a base; absent ones are the defaults.
 type baseRequest struct {
@@ -70,71 +49,40 @@ func newBaseJSON(b *knowledge.Info) baseJSON {
 }
 
 // putBase serves PUT /v1/knowledge/{base}.
-func (a knowledgeAPI) putBase(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
-	in, err := decode[baseRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
-	b := knowledge.DefaultBase(projectOf(r), name)
+func (a knowledgeAPI) putBase(r *http.Request, in *baseRequest) (any, error) {
+	b := knowledge.DefaultBase(projectOf(r), pathName(r, "base"))
 	b.Kind, b.Versioning, b.MaxEntries = valueOr(in.Schema, b.Kind), valueOr(in.Versioning, b.Versioning), valueOr(in.MaxEntries, b.MaxEntries)
 	if string(in.JSONSchema) != "null" {
 		b.Schema = in.JSONSchema
 	}
 	if _, err := a.knowledge.PutBase(r.Context(), b); err != nil {
-		return err
+		return nil, err
 	}
-	return a.showBase(w, r, name)
+	return a.base(r)
 }
 
 // base serves GET /v1/knowledge/{base}.
-func (a knowledgeAPI) base(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
-	return a.showBase(w, r, name)
-}
-
-func (a knowledgeAPI) showBase(w http.ResponseWriter, r *http.Request, name string) error {
-	b, err := a.knowledge.Base(r.Context(), projectOf(r), name)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newBaseJSON(&b))
+func (a knowledgeAPI) base(r *http.Request) (any, error) {
+	return shown(newBaseJSON)(a.knowledge.Base(r.Context(), projectOf(r), pathName(r, "base")))
 }
 
 // bases serves GET /v1/knowledge.
-func (a knowledgeAPI) bases(w http.ResponseWriter, r *http.Request) error {
-	after, limit, err := vectorPage(r, knowledge.MaxID)
+func (a knowledgeAPI) bases(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxVectorPage, knowledge.MaxID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := a.knowledge.Bases(r.Context(), projectOf(r), after, limit+1)
-	if err != nil {
-		return err
-	}
-	out := struct {
+	list, next := cutPage(list, limit, func(x knowledge.Info) string { return x.Name })
+	return struct {
 		Bases      []baseJSON `json:"bases"`
 		NextCursor string     `json:"next_cursor,omitempty"`
-	}{Bases: []baseJSON{}}
-	list, out.NextCursor = cutPage(list, limit, func(x knowledge.Info) string { return x.Name })
-	for i := range list {
-		out.Bases = append(out.Bases, newBaseJSON(&list[i]))
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, newBaseJSON), next}, err
 }
 
 // deleteBase serves DELETE /v1/knowledge/{base}.
-func (a knowledgeAPI) deleteBase(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
-	return noContent(w, a.knowledge.DeleteBase(r.Context(), projectOf(r), name))
+func (a knowledgeAPI) deleteBase(r *http.Request) error {
+	return a.knowledge.DeleteBase(r.Context(), projectOf(r), pathName(r, "base"))
 }
 
 // entrySourceJSON is where an entry was taken from.
@@ -176,81 +124,42 @@ func newEntryJSON(e *knowledge.Entry) entryJSON {
 }
 
 // put serves PUT /v1/knowledge/{base}/entries/{id}.
-func (a knowledgeAPI) put(w http.ResponseWriter, r *http.Request) error {
-	name, id, err := a.target(r)
-	if err != nil {
-		return err
-	}
-	in, err := decode[entryRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+func (a knowledgeAPI) put(r *http.Request, in *entryRequest) (any, error) {
 	if in.IfVersion != nil && *in.IfVersion < 0 {
-		return fault.At(fault.Invalid, "if_version", "must be a version, or 0 for an entry that is not there, not %d", *in.IfVersion)
+		return nil, fault.At(fault.Invalid, "if_version", "must be a version, or 0 for an entry that is not there, not %d", *in.IfVersion)
 	}
-	e := knowledge.Entry{ID: id, Content: in.Content, Data: in.Data, Tags: in.Tags}
+	e := knowledge.Entry{ID: pathName(r, "id"), Content: in.Content, Data: in.Data, Tags: in.Tags}
 	if s := in.Source; s != nil {
 		e.Source = &knowledge.Source{Document: s.Document, Heading: s.Heading, FromLine: s.FromLine, ToLine: s.ToLine}
 	}
-	e, err = a.knowledge.Put(r.Context(), projectOf(r), name, e, in.IfVersion)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newEntryJSON(&e))
-}
-
-// target returns the base and the ID of a path.
-func (a knowledgeAPI) target(r *http.Request) (name, id string, err error) {
-	if name, err = pathName(r, "base"); err != nil {
-		return "", "", err
-	}
-	id, err = pathName(r, "id")
-	return name, id, err
+	return shown(newEntryJSON)(a.knowledge.Put(r.Context(), projectOf(r), pathName(r, "base"), e, in.IfVersion))
 }
 
 // get serves GET /v1/knowledge/{base}/entries/{id}.
-func (a knowledgeAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a knowledgeAPI) get(r *http.Request) (any, error) {
 	e, _, err := a.read(r)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newEntryJSON(&e))
+	return newEntryJSON(&e), err
 }
 
 func (a knowledgeAPI) read(r *http.Request) (e knowledge.Entry, older []knowledge.Entry, err error) {
-	name, id, err := a.target(r)
-	if err != nil {
-		return e, nil, err
-	}
-	return a.knowledge.Get(r.Context(), projectOf(r), name, id)
+	return a.knowledge.Get(r.Context(), projectOf(r), pathName(r, "base"), pathName(r, "id"))
 }
 
 // versions serves GET /v1/knowledge/{base}/entries/{id}/versions.
-func (a knowledgeAPI) versions(w http.ResponseWriter, r *http.Request) error {
+func (a knowledgeAPI) versions(r *http.Request) (any, error) {
 	e, older, err := a.read(r)
-	if err != nil {
-		return err
-	}
-	out := struct {
+	return struct {
 		Versions []entryJSON `json:"versions"`
-	}{[]entryJSON{newEntryJSON(&e)}}
-	for i := range older {
-		out.Versions = append(out.Versions, newEntryJSON(&older[i]))
-	}
-	return encode(w, http.StatusOK, out)
+	}{append([]entryJSON{newEntryJSON(&e)}, each(older, newEntryJSON)...)}, err
 }
 
 // delete serves DELETE /v1/knowledge/{base}/entries/{id}.
-func (a knowledgeAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	name, id, err := a.target(r)
-	if err != nil {
-		return err
-	}
+func (a knowledgeAPI) delete(r *http.Request) error {
 	ifVersion, err := versionParam(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	return noContent(w, a.knowledge.Delete(r.Context(), projectOf(r), name, id, ifVersion))
+	return a.knowledge.Delete(r.Context(), projectOf(r), pathName(r, "base"), pathName(r, "id"), ifVersion)
 }
 
 // versionParam returns the parameter if_version, nil if it is absent.
@@ -264,29 +173,18 @@ func versionParam(query url.Values) (*int64, error) {
 }
 
 // list serves GET /v1/knowledge/{base}/entries.
-func (a knowledgeAPI) list(w http.ResponseWriter, r *http.Request) error {
-	after, limit, err := vectorPage(r, knowledge.MaxID)
+func (a knowledgeAPI) list(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxVectorPage, knowledge.MaxID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
-	list, total, err := a.knowledge.List(r.Context(), projectOf(r), name, after, limit+1)
-	if err != nil {
-		return err
-	}
-	out := struct {
+	list, total, err := a.knowledge.List(r.Context(), projectOf(r), pathName(r, "base"), after, limit+1)
+	list, next := cutPage(list, limit, func(x knowledge.Entry) string { return x.ID })
+	return struct {
 		Entries    []entryJSON `json:"entries"`
 		Total      int64       `json:"total"`
 		NextCursor string      `json:"next_cursor,omitempty"`
-	}{Entries: []entryJSON{}, Total: total}
-	list, out.NextCursor = cutPage(list, limit, func(x knowledge.Entry) string { return x.ID })
-	for i := range list {
-		out.Entries = append(out.Entries, newEntryJSON(&list[i]))
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, newEntryJSON), total, next}, err
 }
 
 // searchKnowledgeRequest asks for entries.
@@ -298,20 +196,13 @@ type searchKnowledgeRequest struct {
 }
 
 // search serves POST /v1/knowledge/{base}/search.
-func (a knowledgeAPI) search(w http.ResponseWriter, r *http.Request) error {
+func (a knowledgeAPI) search(r *http.Request, in *searchKnowledgeRequest) (any, error) {
 	began := a.now()
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
-	in, err := decode[searchKnowledgeRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+	name := pathName(r, "base")
 	q := knowledge.Query{Text: in.Query, K: valueOr(in.K, defaultEntryHits), Tags: in.Tags, Document: in.Document}
 	hits, strength, err := a.knowledge.Search(r.Context(), projectOf(r), name, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Results  []entryJSON `json:"results"`
@@ -323,7 +214,7 @@ func (a knowledgeAPI) search(w http.ResponseWriter, r *http.Request) error {
 		out.Results[i].Score = &hits[i].Score
 	}
 	out.TookMS = milliseconds(a.now().Sub(began))
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // importRequest is a document to import.
@@ -359,10 +250,7 @@ func newImportJSON(base string, m *knowledge.Import) importJSON {
 
 // startImport serves POST /v1/knowledge/{base}/imports.
 func (a knowledgeAPI) startImport(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
+	name := pathName(r, "base")
 	body, err := a.readUpTo(w, r, max(a.limit, maxImportBody))
 	if err != nil {
 		return err
@@ -383,33 +271,17 @@ func (a knowledgeAPI) startImport(w http.ResponseWriter, r *http.Request) error 
 }
 
 // imports serves GET /v1/knowledge/{base}/imports.
-func (a knowledgeAPI) imports(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "base")
-	if err != nil {
-		return err
-	}
-	list, err := a.knowledge.Imports(r.Context(), projectOf(r), name)
-	if err != nil {
-		return err
-	}
-	out := struct {
+func (a knowledgeAPI) imports(r *http.Request) (any, error) {
+	base := pathName(r, "base")
+	list, err := a.knowledge.Imports(r.Context(), projectOf(r), base)
+	return struct {
 		Imports []importJSON `json:"imports"`
-	}{[]importJSON{}}
-	for i := range list {
-		out.Imports = append(out.Imports, newImportJSON(name, &list[i]))
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, func(m *knowledge.Import) importJSON { return newImportJSON(base, m) })}, err
 }
 
 // getImport serves GET /v1/knowledge/{base}/imports/{id}.
-func (a knowledgeAPI) getImport(w http.ResponseWriter, r *http.Request) error {
-	name, id, err := a.target(r)
-	if err != nil {
-		return err
-	}
-	m, err := a.knowledge.Import(r.Context(), projectOf(r), name, id)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newImportJSON(name, &m))
+func (a knowledgeAPI) getImport(r *http.Request) (any, error) {
+	base := pathName(r, "base")
+	m, err := a.knowledge.Import(r.Context(), projectOf(r), base, pathName(r, "id"))
+	return newImportJSON(base, &m), err
 }

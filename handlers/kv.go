@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -20,14 +19,14 @@ type kvAPI struct {
 	bodies
 	kv        *kv.Service
 	memory    *agents.Service
-	namespace func(*http.Request) (string, error)
+	namespace func(*http.Request) string
 	checkTTL  func(seconds int) (int, error) // what the path makes of a time to live
 }
 
 func newKVAPI(b bodies, s *kv.Service, m *agents.Service) kvAPI {
 	return kvAPI{
 		bodies: b, kv: s, memory: m,
-		namespace: func(r *http.Request) (string, error) { return pathName(r, "namespace") },
+		namespace: func(r *http.Request) string { return pathName(r, "namespace") },
 		checkTTL:  func(ttl int) (int, error) { return ttl, nil },
 	}
 }
@@ -41,7 +40,7 @@ type kvKeyJSON struct {
 	Pinned    bool   `json:"pinned,omitempty"`
 }
 
-func newKVKey(k kv.Key) kvKeyJSON {
+func newKVKey(k *kv.Key) kvKeyJSON {
 	out := kvKeyJSON{Key: k.Key, Bytes: k.Bytes, UpdatedAt: shownTime(k.UpdatedMS), Pinned: k.Pinned}
 	if k.ExpiresMS != kv.Never {
 		out.ExpiresAt = shownTime(k.ExpiresMS)
@@ -50,7 +49,7 @@ func newKVKey(k kv.Key) kvKeyJSON {
 }
 
 func newKVEntryKey(e *kv.Entry) kvKeyJSON {
-	return newKVKey(kv.Key{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS, Pinned: e.Pinned})
+	return newKVKey(&kv.Key{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS, Pinned: e.Pinned})
 }
 
 // kvEntry returns an entry as JSON. The value is in it as it was stored, byte for byte, which an
@@ -98,14 +97,6 @@ func (a kvAPI) redactor(r *http.Request, namespace string) (func([]byte) []byte,
 	return a.memory.Messages.Redactor(&agent).JSON, nil
 }
 
-// at returns the namespace and the key of a path.
-func (a kvAPI) at(r *http.Request) (namespace, key string, err error) {
-	if namespace, err = a.namespace(r); err == nil {
-		key, err = pathName(r, "key")
-	}
-	return namespace, key, err
-}
-
 func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.readDocument(w, r, a.limit)
 	if err != nil {
@@ -115,10 +106,7 @@ func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if err := a.unmarshal(body, &in, true); err != nil {
 		return err
 	}
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	redact, err := a.redactor(r, namespace)
 	if err != nil {
 		return err
@@ -127,7 +115,7 @@ func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: key, JSON: redact(in.Value), TTL: ttl, Pinned: in.Pinned})
+	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: pathName(r, "key"), JSON: redact(in.Value), TTL: ttl, Pinned: in.Pinned})
 	if err != nil {
 		return err
 	}
@@ -135,11 +123,7 @@ func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a kvAPI) get(w http.ResponseWriter, r *http.Request) error {
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
-	e, err := a.kv.Get(r.Context(), projectOf(r), namespace, key)
+	e, err := a.kv.Get(r.Context(), projectOf(r), a.namespace(r), pathName(r, "key"))
 	if err != nil {
 		return err
 	}
@@ -154,29 +138,8 @@ func writeEntry(w http.ResponseWriter, e *kv.Entry) error {
 	return err
 }
 
-func (a kvAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
-	return noContent(w, a.kv.Delete(r.Context(), projectOf(r), namespace, key))
-}
-
-// Page sizes of the lists of keys and of namespaces.
-const (
-	defaultKVPage = 100
-	maxKVPage     = 1000
-)
-
-// kvPage returns the parameters of a page.
-func kvPage(query url.Values) (limit int, after string, err error) {
-	if limit, err = intParam(query, "limit", defaultKVPage, 1, maxKVPage); err != nil {
-		return 0, "", err
-	}
-	if after = query.Get("cursor"); after != "" {
-		err = text.ValidName("cursor", after, kv.MaxKey)
-	}
-	return limit, after, err
+func (a kvAPI) delete(r *http.Request) error {
+	return a.kv.Delete(r.Context(), projectOf(r), a.namespace(r), pathName(r, "key"))
 }
 
 // kvList is a page of keys. NextCursor is "" on the last page.
@@ -188,57 +151,34 @@ type kvList struct {
 	NextCursor string      `json:"next_cursor,omitempty"`
 }
 
-func (a kvAPI) list(w http.ResponseWriter, r *http.Request) error {
-	namespace, err := a.namespace(r)
+func (a kvAPI) list(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxPageSize, kv.MaxKey)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	query := r.URL.Query()
-	limit, after, err := kvPage(query)
-	if err != nil {
-		return err
-	}
-	page, most, next, err := a.kv.List(r.Context(), projectOf(r), namespace, query.Get("pattern"), after, limit)
-	if err != nil {
-		return err
-	}
-	out := kvList{Keys: []kvKeyJSON{}, Total: page.Total, Bytes: page.Bytes, MaxBytes: most.Bytes, NextCursor: next}
-	for _, k := range page.Keys {
-		out.Keys = append(out.Keys, newKVKey(k))
-	}
-	return encode(w, http.StatusOK, out)
+	page, most, next, err := a.kv.List(r.Context(), projectOf(r), a.namespace(r), r.URL.Query().Get("pattern"), after, limit)
+	return kvList{each(page.Keys, newKVKey), page.Total, page.Bytes, most.Bytes, next}, err
 }
 
 // names lists the project's namespaces.
-func (a kvAPI) names(w http.ResponseWriter, r *http.Request) error {
-	limit, after, err := kvPage(r.URL.Query())
+func (a kvAPI) names(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxPageSize, kv.MaxKey)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names, err := a.kv.Names(r.Context(), projectOf(r))
-	if err != nil {
-		return err
-	}
 	at, found := slices.BinarySearch(names, after)
 	if found {
 		at++
 	}
-	names = names[at:]
-	out := struct {
+	names, next := cutPage(names[at:], limit, func(x string) string { return x })
+	return struct {
 		Namespaces []string `json:"namespaces"`
 		NextCursor string   `json:"next_cursor,omitempty"`
-	}{Namespaces: append([]string{}, names[:min(limit, len(names))]...)}
-	if len(names) > limit {
-		out.NextCursor = names[limit-1]
-	}
-	return encode(w, http.StatusOK, out)
+	}{append([]string{}, names...), next}, err
 }
 
-func (a kvAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.kv.Clear(r.Context(), projectOf(r), namespace)
-	return noContent(w, err)
+func (a kvAPI) clear(r *http.Request) error {
+	_, err := a.kv.Clear(r.Context(), projectOf(r), a.namespace(r))
+	return err
 }

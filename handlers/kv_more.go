@@ -9,21 +9,17 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
+// kvKeysRequest has the keys of entries to read.
+type kvKeysRequest struct {
+	Keys []string `json:"keys"`
+}
+
 // getMany answers with those entries of a list of keys that are there.
-func (a kvAPI) getMany(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		Keys []string `json:"keys"`
-	}](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+func (a kvAPI) getMany(r *http.Request, in *kvKeysRequest) (any, error) {
+	namespace := a.namespace(r)
 	found, err := a.kv.GetMany(r.Context(), projectOf(r), namespace, in.Keys)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Entries []json.RawMessage `json:"entries"`
@@ -31,11 +27,11 @@ func (a kvAPI) getMany(w http.ResponseWriter, r *http.Request) error {
 	for i := range found {
 		b, err := kvEntry(&found[i])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		out.Entries = append(out.Entries, b)
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // putMany stores a list of entries, all or none.
@@ -53,10 +49,7 @@ func (a kvAPI) putMany(w http.ResponseWriter, r *http.Request) error {
 	if err := a.unmarshal(body, &in, true); err != nil {
 		return err
 	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	redact, err := a.redactor(r, namespace)
 	if err != nil {
 		return err
@@ -78,25 +71,16 @@ func (a kvAPI) putMany(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-func (a kvAPI) expire(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		TTLSeconds ttlSeconds `json:"ttl_seconds"`
-	}](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+// kvExpireRequest sets when an entry ends.
+type kvExpireRequest struct {
+	TTLSeconds ttlSeconds `json:"ttl_seconds"`
+}
+
+func (a kvAPI) expire(r *http.Request, in *kvExpireRequest) (any, error) {
 	if in.TTLSeconds.seconds == kv.DefaultTTL {
-		return fault.At(fault.Missing, "ttl_seconds", "is missing; it is a number of seconds, or null for no end")
+		return nil, fault.At(fault.Missing, "ttl_seconds", "is missing; it is a number of seconds, or null for no end")
 	}
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
-	e, err := a.kv.Expire(r.Context(), projectOf(r), namespace, key, in.TTLSeconds.seconds)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newKVEntryKey(&e))
+	return shown(newKVEntryKey)(a.kv.Expire(r.Context(), projectOf(r), a.namespace(r), pathName(r, "key"), in.TTLSeconds.seconds))
 }
 
 func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
@@ -110,15 +94,11 @@ func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
 	if !given(in.Delta) {
 		in.Delta = json.RawMessage("1")
 	}
-	namespace, key, err := a.at(r)
-	if err != nil {
-		return err
-	}
 	call, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {
 		return err
 	}
-	e, err := a.kv.Increment(r.Context(), projectOf(r), namespace, key, string(in.Delta), in.TTLSeconds.seconds, call)
+	e, err := a.kv.Increment(r.Context(), projectOf(r), a.namespace(r), pathName(r, "key"), string(in.Delta), in.TTLSeconds.seconds, call)
 	if err != nil {
 		return err
 	}
@@ -131,25 +111,21 @@ const (
 	maxKVResults     = 100
 )
 
-func (a kvAPI) search(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		Query   string                     `json:"query"`
-		TopK    int                        `json:"top_k" validate:"min=0,max=100"`
-		Filters map[string]json.RawMessage `json:"filters" validate:"max=10"`
-	}](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+// kvSearchRequest is a search in a namespace.
+type kvSearchRequest struct {
+	Query   string                     `json:"query"`
+	TopK    int                        `json:"top_k" validate:"min=0,max=100"`
+	Filters map[string]json.RawMessage `json:"filters" validate:"max=10"`
+}
+
+func (a kvAPI) search(r *http.Request, in *kvSearchRequest) (any, error) {
 	if in.TopK == 0 {
 		in.TopK = defaultKVResults
 	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+	namespace := a.namespace(r)
 	found, err := a.kv.Search(r.Context(), projectOf(r), namespace, in.Query, min(in.TopK, maxKVResults), in.Filters)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	type resultJSON struct {
 		kvKeyJSON
@@ -162,27 +138,23 @@ func (a kvAPI) search(w http.ResponseWriter, r *http.Request) error {
 	for i := range found {
 		out.Results = append(out.Results, resultJSON{newKVEntryKey(&found[i].Entry), found[i].Score, found[i].Value})
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // maxEvictedKeys bounds the keys that an answer about an eviction names.
 const maxEvictedKeys = 1000
 
+// kvEvictRequest makes room in a namespace.
+type kvEvictRequest struct {
+	Strategy string `json:"strategy"`
+	Max      *int   `json:"max_memory_percent"`
+	Target   *int   `json:"target_memory_percent"`
+	DryRun   bool   `json:"dry_run"`
+}
+
 // evict makes room in a namespace, or only answers how.
-func (a kvAPI) evict(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		Strategy string `json:"strategy"`
-		Max      *int   `json:"max_memory_percent"`
-		Target   *int   `json:"target_memory_percent"`
-		DryRun   bool   `json:"dry_run"`
-	}](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
-	namespace, err := a.namespace(r)
-	if err != nil {
-		return err
-	}
+func (a kvAPI) evict(r *http.Request, in *kvEvictRequest) (any, error) {
+	namespace := a.namespace(r)
 	gc := memory.GC{Strategy: in.Strategy}
 	for _, percent := range []struct {
 		field string
@@ -193,14 +165,14 @@ func (a kvAPI) evict(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if *percent.to = *percent.from; *percent.to < 1 {
-			return fault.At(fault.Invalid, percent.field, "must be from 1 to 100, not %d", *percent.to)
+			return nil, fault.At(fault.Invalid, percent.field, "must be from 1 to 100, not %d", *percent.to)
 		}
 	}
 	done, err := a.kv.Evict(r.Context(), projectOf(r), namespace, gc, in.DryRun)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, struct {
+	return struct {
 		Strategy    string   `json:"strategy"`
 		DryRun      bool     `json:"dry_run"`
 		Count       int      `json:"evicted_count"`
@@ -210,5 +182,5 @@ func (a kvAPI) evict(w http.ResponseWriter, r *http.Request) error {
 		BytesBefore int64    `json:"bytes_before"`
 		BytesAfter  int64    `json:"bytes_after"`
 		MaxBytes    int64    `json:"max_bytes"`
-	}{done.Strategy, in.DryRun, len(done.Keys), append([]string{}, done.Keys[:min(len(done.Keys), maxEvictedKeys)]...), done.KeysBefore, done.KeysAfter, done.BytesBefore, done.BytesAfter, done.MaxBytes})
+	}{done.Strategy, in.DryRun, len(done.Keys), append([]string{}, done.Keys[:min(len(done.Keys), maxEvictedKeys)]...), done.KeysBefore, done.KeysAfter, done.BytesBefore, done.BytesAfter, done.MaxBytes}, nil
 }

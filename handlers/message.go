@@ -66,24 +66,24 @@ const (
 	maxLedgerPage     = 1000
 )
 
-func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a messageAPI) list(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	limit, err := intParam(query, "limit", defaultLedgerPage, 1, maxLedgerPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after, err := intParam(query, "after_seq", 0, 0, 1<<53)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cursor, err := intParam(query, "cursor", 0, 0, 1<<53)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id := chi.URLParam(r, "id")
 	msgs, err := a.memory.Messages.Page(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	next := ""
 	if len(msgs) > limit {
@@ -92,8 +92,8 @@ func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	head, err := a.memory.Messages.Head(r.Context(), projectOf(r), id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	entries := newLedgerEntries(msgs, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq)
-	return encode(w, http.StatusOK, ledgerPage{AgentID: id, Messages: entries, NextCursor: next})
+	return ledgerPage{AgentID: id, Messages: entries, NextCursor: next}, nil
 }

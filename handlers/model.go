@@ -92,17 +92,13 @@ func (a modelAPI) put(w http.ResponseWriter, r *http.Request) error {
 }
 
 // get serves GET /v1/memory-models/{name}.
-func (a modelAPI) get(w http.ResponseWriter, r *http.Request) error {
-	m, err := a.models.Get(r.Context(), projectOf(r), chi.URLParam(r, "name"))
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newMemoryModelJSON(&m))
+func (a modelAPI) get(r *http.Request) (any, error) {
+	return shown(newMemoryModelJSON)(a.models.Get(r.Context(), projectOf(r), chi.URLParam(r, "name")))
 }
 
-// delete serves DELETE /v1/memory-models/{name}. An unknown model is no error.
-func (a modelAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	return noContent(w, a.models.Delete(r.Context(), projectOf(r), chi.URLParam(r, "name")))
+// delete serves DELETE /v1/memory-models/{name}. An unknown model is not an error.
+func (a modelAPI) delete(r *http.Request) error {
+	return a.models.Delete(r.Context(), projectOf(r), chi.URLParam(r, "name"))
 }
 
 // memoryModelName is a model in a list.
@@ -112,31 +108,24 @@ type memoryModelName struct {
 }
 
 // list serves GET /v1/memory-models.
-func (a modelAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a modelAPI) list(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	limit, err := intParam(query, "limit", model.MaxModels, 1, model.MaxModels)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after := query.Get("cursor")
 	if after != "" {
 		if err := model.CheckName("cursor", after); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	page, err := a.models.List(r.Context(), projectOf(r), after, limit+1)
-	if err != nil {
-		return err
-	}
-	out := struct {
+	page, next := cutPage(page, limit, func(x model.Model) string { return x.Name })
+	return struct {
 		Models     []memoryModelName `json:"memory_models"`
 		NextCursor string            `json:"next_cursor,omitempty"`
-	}{Models: []memoryModelName{}}
-	page, out.NextCursor = cutPage(page, limit, func(x model.Model) string { return x.Name })
-	for _, m := range page {
-		out.Models = append(out.Models, memoryModelName{m.Name, timeMS(m.UpdatedMS)})
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(page, func(m *model.Model) memoryModelName { return memoryModelName{m.Name, timeMS(m.UpdatedMS)} }), next}, err
 }
 
 // settingsJSON is what holds for an agent with a memory model.

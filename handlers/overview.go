@@ -115,12 +115,12 @@ func bucketOf(b *memory.Bucket) bucketJSON {
 }
 
 // get serves GET /v1/overview.
-func (a overviewAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a overviewAPI) get(r *http.Request) (any, error) {
 	v := r.URL.Query()
 	now := a.now()
 	from, to, err := spanParams(v, now)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if to == 0 {
 		to = now.UnixMilli()
@@ -131,7 +131,7 @@ func (a overviewAPI) get(w http.ResponseWriter, r *http.Request) error {
 	project := projectOf(r)
 	over, err := a.agents.Overview(r.Context(), project, from, to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Since         string       `json:"since"`
@@ -148,12 +148,12 @@ func (a overviewAPI) get(w http.ResponseWriter, r *http.Request) error {
 		out.Buckets = append(out.Buckets, bucketOf(&over.Buckets[i]))
 	}
 	if out.Webhooks.Pending, err = a.deliveries(r.Context(), project, webhook.Pending); err != nil {
-		return err
+		return nil, err
 	}
 	if out.Webhooks.Dead, err = a.deliveries(r.Context(), project, webhook.Dead); err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // deliveries counts the deliveries of a project in a state, up to webhook.MaxPage.

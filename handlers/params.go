@@ -49,16 +49,12 @@ func intParam(v url.Values, name string, def, low, high int) (int, error) {
 
 // pathName returns an unescaped part of the path. chi leaves parts escaped in a path with escapes
 // that matter, such as %2F.
-func pathName(r *http.Request, param string) (string, error) {
+func pathName(r *http.Request, param string) string {
 	name := chi.URLParam(r, param)
-	if r.URL.RawPath == "" {
-		return name, nil
+	if r.URL.RawPath != "" {
+		name, _ = url.PathUnescape(name) // net/http refuses paths that cannot be unescaped
 	}
-	plain, err := url.PathUnescape(name)
-	if err != nil {
-		return "", fault.At(fault.Invalid, param, "%q cannot be decoded; a percent sign must be written %%25", text.Clip(name, 80))
-	}
-	return plain, nil
+	return name
 }
 
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with

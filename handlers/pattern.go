@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/heardlog/heardlog/memory/pattern"
 )
 
@@ -14,17 +12,6 @@ type patternAPI struct {
 	bodies
 	patterns *pattern.Service
 	now      func() time.Time
-}
-
-// patternRoutes adds the calls about learned patterns.
-func (a *api) patternRoutes(r chi.Router) {
-	const one = "/patterns/{id}"
-	p := a.patterns
-	r.Get("/patterns", agora(read, p.list))
-	r.Put(one, agora(write, p.put))
-	r.Get(one, agora(read, p.get))
-	r.Delete(one, deletes(write, p.delete))
-	r.Post(one+"/feedback", agora(write, p.feedback))
 }
 
 // patternRequest is a pattern to store.
@@ -53,59 +40,28 @@ func (a patternAPI) show(p *pattern.Pattern) patternJSON {
 }
 
 // put serves PUT /v1/patterns/{id}.
-func (a patternAPI) put(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathName(r, "id")
-	if err != nil {
-		return err
-	}
-	in, err := decode[patternRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
-	p, err := a.patterns.Put(r.Context(), projectOf(r), id, pattern.Settings{
+func (a patternAPI) put(r *http.Request, in *patternRequest) (any, error) {
+	return shown(a.show)(a.patterns.Put(r.Context(), projectOf(r), pathName(r, "id"), pattern.Settings{
 		Type: in.Type, Content: in.Content, Weight: in.Weight, HalfLifeDays: in.HalfLifeDays,
-	})
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, a.show(&p))
+	}))
 }
 
 // get serves GET /v1/patterns/{id}.
-func (a patternAPI) get(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathName(r, "id")
-	if err != nil {
-		return err
-	}
-	p, err := a.patterns.Get(r.Context(), projectOf(r), id)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, a.show(&p))
+func (a patternAPI) get(r *http.Request) (any, error) {
+	return shown(a.show)(a.patterns.Get(r.Context(), projectOf(r), pathName(r, "id")))
 }
 
 // delete serves DELETE /v1/patterns/{id}.
-func (a patternAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathName(r, "id")
-	if err != nil {
-		return err
-	}
-	return noContent(w, a.patterns.Delete(r.Context(), projectOf(r), id))
+func (a patternAPI) delete(r *http.Request) error {
+	return a.patterns.Delete(r.Context(), projectOf(r), pathName(r, "id"))
 }
 
 // list serves GET /v1/patterns.
-func (a patternAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a patternAPI) list(r *http.Request) (any, error) {
 	list, err := a.patterns.List(r.Context(), projectOf(r), r.URL.Query().Get("type"))
-	if err != nil {
-		return err
-	}
-	out := struct {
+	return struct {
 		Patterns []patternJSON `json:"patterns"`
-	}{[]patternJSON{}}
-	for i := range list {
-		out.Patterns = append(out.Patterns, a.show(&list[i]))
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, a.show)}, err
 }
 
 // feedbackRequest is a report on a pattern.
@@ -114,27 +70,16 @@ type feedbackRequest struct {
 }
 
 // feedback serves POST /v1/patterns/{id}/feedback.
-func (a patternAPI) feedback(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathName(r, "id")
-	if err != nil {
-		return err
-	}
-	in, err := decode[feedbackRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+func (a patternAPI) feedback(r *http.Request, in *feedbackRequest) (any, error) {
 	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m, err := a.patterns.Feedback(r.Context(), projectOf(r), id, in.Outcome, key)
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, struct {
+	m, err := a.patterns.Feedback(r.Context(), projectOf(r), pathName(r, "id"), in.Outcome, key)
+	return struct {
 		Pattern   patternJSON `json:"pattern"`
 		OldWeight float64     `json:"old_weight"`
 		NewWeight float64     `json:"new_weight"`
 		Why       string      `json:"why"`
-	}{a.show(&m.Pattern), m.Old, m.New, m.Why})
+	}{a.show(&m.Pattern), m.Old, m.New, m.Why}, err
 }

@@ -49,12 +49,12 @@ func (a agentAPI) pause(w http.ResponseWriter, r *http.Request) error {
 }
 
 // resume stores what is said from now on.
-func (a agentAPI) resume(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) resume(r *http.Request) (any, error) {
 	agent, err := a.memory.Agents.Resume(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, pauseAnswer{agent.ID, a.pausedUntil(&agent)})
+	return pauseAnswer{agent.ID, a.pausedUntil(&agent)}, nil
 }
 
 // pausedUntil returns when the agent's pause ends, or "".

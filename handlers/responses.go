@@ -187,10 +187,7 @@ func (a *proxyAPI) deleteResponse(w http.ResponseWriter, r *http.Request) error 
 // responseInPath returns the response that a path names, with its message, or fault.NotFound. An
 // answer that is still being made has no message yet.
 func (a *proxyAPI) responseInPath(r *http.Request) (responses.Ref, *memory.Message, error) {
-	id, err := pathName(r, "response")
-	if err != nil {
-		return responses.Ref{}, nil, err
-	}
+	id := pathName(r, "response")
 	unknown := fault.At(fault.NotFound, "response_id", "there is no response %q", text.Clip(id, 200))
 	ref, ok := responses.ParseRef(id)
 	if named := chi.URLParam(r, "id"); !ok || ref.ID() != id || named != "" && named != ref.Agent {

@@ -97,7 +97,7 @@ func (a sessionAPI) create(w http.ResponseWriter, r *http.Request) error {
 	return noContent(w, nil)
 }
 
-// delete ends the session of the request's cookie. It is no error if there is none.
+// delete ends the session of the request's cookie. It is not an error if there is none.
 func (a sessionAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if cookie, err := r.Cookie(sessionCookie); err == nil && a.access.Sessions != nil {
 		if id := access.KeyID(cookie.Value); id != "" {

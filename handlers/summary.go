@@ -30,48 +30,48 @@ func newSummaryBody(s memctx.Summary) summaryBody {
 	return summaryBody{Summary: &s.Text, UpdatedAt: timeMS(s.MS), UpToSeq: s.UpTo}
 }
 
-func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) summary(r *http.Request) (any, error) {
 	project, id := projectOf(r), chi.URLParam(r, "id")
 	s, err := a.contexts.Summary(r.Context(), project, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := newSummaryBody(s)
 	if a.callSummary != nil {
 		text, ms, err := a.callSummary(r.Context(), project, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if text != "" {
 			out.Call = &callSummary{text, timeMS(ms)}
 		}
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
+}
+
+// summaryRequest is a summary to store.
+type summaryRequest struct {
+	Summary *string `json:"summary"`
+	UpToSeq int64   `json:"up_to_seq" validate:"min=0,max=9007199254740992"`
 }
 
 // putSummary sets the summary. With up_to_seq, messages up to there leave the memory in the same
 // change.
-func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		Summary *string `json:"summary"`
-		UpToSeq int64   `json:"up_to_seq" validate:"min=0,max=9007199254740992"`
-	}](a.bodies, w, r, true)
+func (a contextAPI) putSummary(r *http.Request, in *summaryRequest) (any, error) {
 	switch {
-	case err != nil:
-		return err
 	case in.Summary == nil:
-		return fault.At(fault.Missing, "summary", "is required; use DELETE to delete the summary")
+		return nil, fault.At(fault.Missing, "summary", "is required; use DELETE to delete the summary")
 	case *in.Summary == "":
-		return fault.At(fault.Invalid, "summary", "must not be empty; use DELETE to delete the summary")
+		return nil, fault.At(fault.Invalid, "summary", "must not be empty; use DELETE to delete the summary")
 	}
 	s, err := a.contexts.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newSummaryBody(s))
+	return newSummaryBody(s), nil
 }
 
-func (a contextAPI) deleteSummary(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) deleteSummary(r *http.Request) error {
 	_, err := a.contexts.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0)
-	return noContent(w, err)
+	return err
 }

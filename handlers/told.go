@@ -65,24 +65,24 @@ type toldResponse struct {
 }
 
 // told answers what the LLM was given in one turn.
-func (a messageAPI) told(w http.ResponseWriter, r *http.Request) error {
+func (a messageAPI) told(r *http.Request) (any, error) {
 	turn, err := strconv.ParseInt(chi.URLParam(r, "turn_id"), 10, 64)
 	if err != nil || turn < 0 {
-		return fault.At(fault.Invalid, "turn_id", "must be a whole number from 0, not %q", text.Clip(chi.URLParam(r, "turn_id"), 40))
+		return nil, fault.At(fault.Invalid, "turn_id", "must be a whole number from 0, not %q", text.Clip(chi.URLParam(r, "turn_id"), 40))
 	}
 	list, err := told.Turn(r.Context(), a.memory.Messages, projectOf(r), chi.URLParam(r, "id"), turn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := toldAnswer{TurnID: turn, Requests: []toldJSON{}}
 	for i := range list {
 		j, err := newToldJSON(&list[i])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		out.Requests = append(out.Requests, j)
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 func newToldJSON(t *told.Request) (toldJSON, error) {

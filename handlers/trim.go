@@ -35,29 +35,28 @@ func newTrimAnswer(r *http.Request, t memctx.Trimmed) trimAnswer {
 	return trimAnswer{chi.URLParam(r, "id"), t.Dropped, t.Kept, t.Tokens, append([]string{}, t.Healed...)}
 }
 
+// trimRequest limits a memory.
+type trimRequest struct {
+	MaxTokens  *int `json:"max_tokens"`
+	KeepRecent *int `json:"keep_recent"`
+}
+
 // trim shortens the memory for good, to a budget of tokens or to the newest messages.
-func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[struct {
-		MaxTokens  *int `json:"max_tokens"`
-		KeepRecent *int `json:"keep_recent"`
-	}](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+func (a contextAPI) trim(r *http.Request, in *trimRequest) (any, error) {
 	for _, f := range []struct {
 		name      string
 		v         *int
 		low, high int
 	}{{"max_tokens", in.MaxTokens, 1, window.MaxTokenCount}, {"keep_recent", in.KeepRecent, 0, window.MaxCount}} {
 		if f.v != nil && (*f.v < f.low || *f.v > f.high) {
-			return fault.At(fault.Invalid, f.name, "must be from %d to %d, not %d", f.low, f.high, *f.v)
+			return nil, fault.At(fault.Invalid, f.name, "must be from %d to %d, not %d", f.low, f.high, *f.v)
 		}
 	}
 	t, err := a.contexts.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memctx.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newTrimAnswer(r, t))
+	return newTrimAnswer(r, t), nil
 }
 
 // repair reports problems of the memory's tool calls and adds placeholders for missing results.
@@ -85,24 +84,24 @@ type summarizablePage struct {
 }
 
 // summarizable lists the messages that a summary should cover before they leave the memory.
-func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) summarizable(r *http.Request) (any, error) {
 	keep := window.DefaultKeepRecent
 	if r.URL.Query().Get("keep_recent") == "0" { // which is no "absent" here: all of it
 		keep = 0
 	} else if n, err := intParam(r.URL.Query(), "keep_recent", keep, 0, window.MaxCount); err != nil {
-		return err
+		return nil, err
 	} else {
 		keep = n
 	}
 	agent, msgs, err := a.contexts.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := summarizablePage{AgentID: agent.ID, Messages: newLedgerEntries(msgs, false, agent.Settings.Memory.BaseSeq), KeepRecent: keep}
 	if n := len(msgs); n > 0 {
 		out.UpToSeq = msgs[n-1].Seq
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // clear empties an agent's memory. The summary and the ledger stay.

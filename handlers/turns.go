@@ -61,19 +61,19 @@ const (
 	minTurnPage, maxTurnPage = 10, 200
 )
 
-func (a messageAPI) turns(w http.ResponseWriter, r *http.Request) error {
+func (a messageAPI) turns(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	size, err := intParam(query, "page_size", defaultTurnPage, minTurnPage, maxTurnPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	page, err := intParam(query, "page_index", 1, 1, 1<<31)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	agent, rows, err := turntable.Read(r.Context(), a.memory.Messages, projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pages := max(1, (len(rows)+size-1)/size)
 	out := turnsAnswer{
@@ -84,7 +84,7 @@ func (a messageAPI) turns(w http.ResponseWriter, r *http.Request) error {
 	for _, row := range rows[from:min(len(rows), from+size)] {
 		out.Turns = append(out.Turns, newTurnJSON(agent, row))
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 func newTurnJSON(a memory.Agent, row turntable.Row) turnJSON {

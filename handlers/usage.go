@@ -16,7 +16,7 @@ type usageAPI struct {
 	maxAgents int
 }
 
-// amountJSON is how much of something a project has. A limit of 0 is no limit.
+// amountJSON is how much of something a project has. A limit of 0 means no limit.
 type amountJSON struct {
 	Used  int64 `json:"used"`
 	Limit int64 `json:"limit"`
@@ -32,28 +32,28 @@ type usageAnswer struct {
 	Rate      rateJSON   `json:"rate"`
 }
 
-// rateJSON is the limits on what a project may do in a second; 0 is no limit.
+// rateJSON is the limits on what a project may do in a second; 0 means no limit.
 type rateJSON struct {
 	Requests int64 `json:"requests"`
 	Messages int64 `json:"messages"`
 	Bytes    int64 `json:"bytes"`
 }
 
-func (a usageAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a usageAPI) get(r *http.Request) (any, error) {
 	project := projectOf(r)
 	used, err := a.quota.Usage(r.Context(), project)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	endpoints, err := a.webhooks.Store.Endpoints(r.Context(), project, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	open, most := a.tails.Readers(project)
 	rate, limit := a.quota.Limits()
-	return encode(w, http.StatusOK, usageAnswer{
+	return usageAnswer{
 		Project: project, Agents: amountJSON{used.Agents, int64(a.maxAgents)}, Messages: amountJSON{used.Messages, limit.Messages},
 		Bytes: amountJSON{used.Bytes, limit.Bytes}, Endpoints: amountJSON{int64(len(endpoints)), webhook.MaxEndpoints},
 		Tails: amountJSON{int64(open), int64(most)}, Rate: rateJSON(rate),
-	})
+	}, nil
 }

@@ -28,7 +28,6 @@ const (
 	// allows more. An embedding of 1,536 numbers takes about 20 KiB.
 	maxVectorBody = 16 << 20
 
-	defaultVectorPage = 100
 	maxVectorPage     = 500
 	defaultVectorHits = 5
 	// defaultEmbedWithin is how long the embedding of a query may take, in ms.
@@ -52,15 +51,11 @@ type putDocumentsRequest struct {
 
 // collection returns the collection of the path. user is that of the body; without one the query
 // may name it.
-func (a vectorAPI) collection(r *http.Request, user string) (vector.Collection, error) {
-	name, err := pathName(r, "collection")
-	if err != nil {
-		return vector.Collection{}, err
-	}
+func (a vectorAPI) collection(r *http.Request, user string) vector.Collection {
 	if user == "" {
 		user = r.URL.Query().Get("user_id")
 	}
-	return vector.Collection{Project: projectOf(r), Name: name, User: user}, nil
+	return vector.Collection{Project: projectOf(r), Name: pathName(r, "collection"), User: user}
 }
 
 // decodePut reads documents to store.
@@ -69,11 +64,8 @@ func (a vectorAPI) decodePut(w http.ResponseWriter, r *http.Request) (in putDocu
 	if err != nil {
 		return in, c, err
 	}
-	if err := a.unmarshal(body, &in, true); err != nil {
-		return in, c, err
-	}
-	c, err = a.collection(r, in.UserID)
-	return in, c, err
+	err = a.unmarshal(body, &in, true)
+	return in, a.collection(r, in.UserID), err
 }
 
 // document returns a document as it is stored. field is its path in the request.
@@ -95,10 +87,8 @@ func (a vectorAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id, err := pathName(r, "id")
+	id := pathName(r, "id")
 	switch {
-	case err != nil:
-		return err
 	case in.Documents != nil:
 		return fault.At(fault.Invalid, "documents", "is not a field of this call; POST several documents to the collection")
 	case in.ID != "" && in.ID != id:
@@ -132,7 +122,7 @@ func (a vectorAPI) add(w http.ResponseWriter, r *http.Request) error {
 	case list == nil:
 		list = []documentRequest{one}
 	case alone:
-		return fault.At(fault.Invalid, "documents", "must not stand beside the fields of one document")
+		return fault.At(fault.Invalid, "documents", "cannot be combined with the fields of one document")
 	}
 	docs := make([]vector.Document, len(list))
 	for i := range list {
@@ -176,37 +166,17 @@ func newDocument(d *vector.Document) documentJSON {
 }
 
 // get serves GET /v1/vectors/{collection}/{id}.
-func (a vectorAPI) get(w http.ResponseWriter, r *http.Request) error {
-	c, id, err := a.target(r)
-	if err != nil {
-		return err
-	}
-	d, err := a.vectors.Get(r.Context(), c, id)
-	if err != nil {
-		return err
-	}
+func (a vectorAPI) get(r *http.Request) (any, error) {
+	d, err := a.vectors.Get(r.Context(), a.collection(r, ""), pathName(r, "id"))
 	out, score := newDocument(&d), 1.0
 	out.Score, out.Embedding = &score, d.Embedding
-	return encode(w, http.StatusOK, out)
+	return out, err
 }
 
-// target returns the document that a path names.
-func (a vectorAPI) target(r *http.Request) (c vector.Collection, id string, err error) {
-	if c, err = a.collection(r, ""); err != nil {
-		return c, "", err
-	}
-	id, err = pathName(r, "id")
-	return c, id, err
-}
-
-// delete serves DELETE /v1/vectors/{collection}/{id}. An unknown document is no error.
-func (a vectorAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	c, id, err := a.target(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.vectors.Delete(r.Context(), c, []string{id})
-	return noContent(w, err)
+// delete serves DELETE /v1/vectors/{collection}/{id}. An unknown document is not an error.
+func (a vectorAPI) delete(r *http.Request) error {
+	_, err := a.vectors.Delete(r.Context(), a.collection(r, ""), []string{pathName(r, "id")})
+	return err
 }
 
 // deleteDocumentsRequest names documents by their IDs or their metadata.
@@ -217,40 +187,25 @@ type deleteDocumentsRequest struct {
 }
 
 // deleteMany serves POST /v1/vectors/{collection}/delete.
-func (a vectorAPI) deleteMany(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[deleteDocumentsRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
-	c, err := a.collection(r, in.UserID)
-	if err != nil {
-		return err
-	}
-	n := 0
+func (a vectorAPI) deleteMany(r *http.Request, in *deleteDocumentsRequest) (out any, err error) {
+	c, n := a.collection(r, in.UserID), 0
 	switch {
 	case in.IDs != nil && given(in.Filter):
-		return fault.At(fault.Invalid, "filter", "must not stand beside ids")
+		return nil, fault.At(fault.Invalid, "filter", "cannot be combined with ids")
 	case in.IDs != nil:
 		n, err = a.vectors.Delete(r.Context(), c, in.IDs)
 	case given(in.Filter):
 		n, err = a.vectors.DeleteWhere(r.Context(), c, in.Filter)
 	default:
-		return fault.At(fault.Missing, "ids", "is required, unless there is a filter")
+		return nil, fault.At(fault.Missing, "ids", "is required, unless there is a filter")
 	}
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, removedJSON{Removed: n})
+	return removedJSON{Removed: n}, err
 }
 
 // clear serves DELETE /v1/vectors/{collection}.
-func (a vectorAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.collection(r, "")
-	if err != nil {
-		return err
-	}
-	_, err = a.vectors.Clear(r.Context(), c)
-	return noContent(w, err)
+func (a vectorAPI) clear(r *http.Request) error {
+	_, err := a.vectors.Clear(r.Context(), a.collection(r, ""))
+	return err
 }
 
 // searchDocumentsRequest asks for the documents closest to a text or an embedding.
@@ -275,27 +230,20 @@ type searchedJSON struct {
 }
 
 // search serves POST /v1/vectors/{collection}/search.
-func (a vectorAPI) search(w http.ResponseWriter, r *http.Request) error {
+func (a vectorAPI) search(r *http.Request, in *searchDocumentsRequest) (any, error) {
 	began := a.now()
-	in, err := decode[searchDocumentsRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
-	c, err := a.collection(r, in.UserID)
-	if err != nil {
-		return err
-	}
+	c := a.collection(r, in.UserID)
 	q := vector.Query{Embedding: in.Embedding, K: valueOr(in.K, defaultVectorHits), Filter: in.Filter, MinScore: in.MinScore, Metric: vector.Metric(in.Metric)}
 	q.EmbedWithin = time.Duration(valueOr(in.EmbedWithinMS, defaultEmbedWithin)) * time.Millisecond
 	switch {
 	case in.Query != nil && in.Embedding != nil:
-		return fault.At(fault.Invalid, "embedding", "must not stand beside query")
+		return nil, fault.At(fault.Invalid, "embedding", "cannot be combined with query")
 	case in.Query == nil && in.Embedding == nil:
-		return fault.At(fault.Missing, "query", "is required, unless there is an embedding")
+		return nil, fault.At(fault.Missing, "query", "is required, unless there is an embedding")
 	case in.Embedding == nil && in.Metric != "" && q.Metric != vector.Cosine:
-		return fault.At(fault.Invalid, "metric", "must be cosine for a query; %s compares embeddings", in.Metric)
+		return nil, fault.At(fault.Invalid, "metric", "must be cosine for a query; %s compares embeddings", in.Metric)
 	case in.Index != "" && in.Index != "flat":
-		return fault.At(fault.Invalid, "index", "%q is not available; searches are exact over all documents (flat)", text.Clip(in.Index, 40))
+		return nil, fault.At(fault.Invalid, "index", "%q is not available; searches are exact over all documents (flat)", text.Clip(in.Index, 40))
 	}
 	if in.Metric == "dot_product" {
 		q.Metric = vector.Dot
@@ -305,7 +253,7 @@ func (a vectorAPI) search(w http.ResponseWriter, r *http.Request) error {
 	}
 	found, err := a.vectors.Search(r.Context(), c, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	hits := found.Hits
 	out := searchedJSON{Results: make([]documentJSON, len(hits)), Degraded: append([]string{}, found.Degraded...)}
@@ -316,7 +264,7 @@ func (a vectorAPI) search(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	out.TookMS = milliseconds(a.now().Sub(began))
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // collectionJSON describes a collection.
@@ -331,65 +279,32 @@ func newCollection(i *vector.Info) collectionJSON {
 	return collectionJSON{Collection: i.Name, Documents: i.Documents, Dimensions: i.Dimensions, Bytes: i.Bytes}
 }
 
-// documentList is a page of documents. NextCursor is the last ID, "" on the last page.
-type documentList struct {
-	Documents  []documentJSON `json:"documents"`
-	Total      int            `json:"total"`
-	Dimensions int            `json:"dimensions,omitempty"`
-	NextCursor string         `json:"next_cursor,omitempty"`
-}
-
 // list serves GET /v1/vectors/{collection}.
-func (a vectorAPI) list(w http.ResponseWriter, r *http.Request) error {
-	after, limit, err := vectorPage(r, vector.MaxID)
+func (a vectorAPI) list(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxVectorPage, vector.MaxID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c, err := a.collection(r, "")
-	if err != nil {
-		return err
-	}
-	docs, info, err := a.vectors.List(r.Context(), c, after, limit+1)
-	if err != nil {
-		return err
-	}
-	out := documentList{Documents: []documentJSON{}, Total: info.Documents, Dimensions: info.Dimensions}
-	docs, out.NextCursor = cutPage(docs, limit, func(x vector.Document) string { return x.ID })
-	for i := range docs {
-		out.Documents = append(out.Documents, newDocument(&docs[i]))
-	}
-	return encode(w, http.StatusOK, out)
-}
-
-// vectorPage reads the parameters of a list.
-func vectorPage(r *http.Request, maxCursor int) (after string, limit int, err error) {
-	query := r.URL.Query()
-	if after = query.Get("cursor"); after != "" {
-		if err := text.ValidName("cursor", after, maxCursor); err != nil {
-			return "", 0, err
-		}
-	}
-	limit, err = intParam(query, "limit", defaultVectorPage, 1, maxVectorPage)
-	return after, limit, err
+	docs, info, err := a.vectors.List(r.Context(), a.collection(r, ""), after, limit+1)
+	docs, next := cutPage(docs, limit, func(x vector.Document) string { return x.ID })
+	return struct {
+		Documents  []documentJSON `json:"documents"`
+		Total      int            `json:"total"`
+		Dimensions int            `json:"dimensions,omitempty"`
+		NextCursor string         `json:"next_cursor,omitempty"`
+	}{each(docs, newDocument), info.Documents, info.Dimensions, next}, err
 }
 
 // collections serves GET /v1/vectors.
-func (a vectorAPI) collections(w http.ResponseWriter, r *http.Request) error {
-	after, limit, err := vectorPage(r, vector.MaxID)
+func (a vectorAPI) collections(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxVectorPage, vector.MaxID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := a.vectors.Collections(r.Context(), projectOf(r), r.URL.Query().Get("user_id"), after, limit+1)
-	if err != nil {
-		return err
-	}
-	out := struct {
+	list, next := cutPage(list, limit, func(x vector.Info) string { return x.Name })
+	return struct {
 		Collections []collectionJSON `json:"collections"`
 		NextCursor  string           `json:"next_cursor,omitempty"`
-	}{Collections: []collectionJSON{}}
-	list, out.NextCursor = cutPage(list, limit, func(x vector.Info) string { return x.Name })
-	for i := range list {
-		out.Collections = append(out.Collections, newCollection(&list[i]))
-	}
-	return encode(w, http.StatusOK, out)
+	}{each(list, newCollection), next}, err
 }

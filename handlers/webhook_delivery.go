@@ -46,14 +46,14 @@ func (a webhookAPI) eventQuery(r *http.Request) (q webhook.EventQuery, err error
 	return q, err
 }
 
-func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) messages(r *http.Request) (any, error) {
 	q, err := a.eventQuery(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	page, err := a.webhooks.Store.Events(r.Context(), q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Messages []messageJSON `json:"messages"`
@@ -62,10 +62,10 @@ func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range page.Events {
 		out.Messages = append(out.Messages, newMessageJSON(m))
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
-func (a webhookAPI) message(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) message(r *http.Request) (any, error) {
 	id := chi.URLParam(r, "id")
 	if r.URL.RawPath != "" { // IDs hold a colon, which many clients escape
 		if plain, err := url.PathUnescape(id); err == nil {
@@ -74,15 +74,15 @@ func (a webhookAPI) message(w http.ResponseWriter, r *http.Request) error {
 	}
 	m, err := a.webhooks.Store.Event(r.Context(), projectOf(r), id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newMessageJSON(m))
+	return newMessageJSON(m), nil
 }
 
-func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) deliveries(r *http.Request) (any, error) {
 	e, err := a.eventQuery(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := r.URL.Query()
 	q := webhook.DeliveryQuery{
@@ -90,11 +90,11 @@ func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) error {
 		FromMS: e.FromMS, ToMS: e.ToMS, Limit: e.Limit, Cursor: e.Cursor,
 	}
 	if q.States, err = statesOf("state", listParam(v, "state")); err != nil {
-		return err
+		return nil, err
 	}
 	page, err := a.webhooks.Store.Deliveries(r.Context(), q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Deliveries []deliveryJSON `json:"deliveries"`
@@ -103,7 +103,7 @@ func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) error {
 	for _, d := range page.Deliveries {
 		out.Deliveries = append(out.Deliveries, newDeliveryJSON(d))
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 // deliveryParam reads a delivery's ID from the path.
@@ -156,16 +156,16 @@ func (a webhookAPI) replayDelivery(w http.ResponseWriter, r *http.Request) error
 	return encode(w, http.StatusAccepted, newDeliveryJSON(rec))
 }
 
-func (a webhookAPI) cancelDelivery(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) cancelDelivery(r *http.Request) (any, error) {
 	id, err := deliveryParam(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rec, err := a.webhooks.Store.Cancel(r.Context(), projectOf(r), id, a.now().UnixMilli())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return encode(w, http.StatusOK, newDeliveryJSON(rec))
+	return newDeliveryJSON(rec), nil
 }
 
 // replayRequest selects deliveries to send again.
@@ -246,30 +246,26 @@ type replayAnswer struct {
 }
 
 // replays sends many deliveries again: without states in the filter, those that were given up.
-func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[replayRequest](a.bodies, w, r, true)
-	if err != nil {
-		return err
-	}
+func (a webhookAPI) replays(r *http.Request, in *replayRequest) (any, error) {
 	// Below it the last ones would be due in another century.
 	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit {
-		return fault.At(fault.Invalid, "per_second", "must be 0 (no pacing) or from %v to 1000, not %v", webhook.MinRateLimit, in.PerSecond)
+		return nil, fault.At(fault.Invalid, "per_second", "must be 0 (no pacing) or from %v to 1000, not %v", webhook.MinRateLimit, in.PerSecond)
 	}
 	q, err := in.query(projectOf(r), a.now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	key, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	done, err := a.webhooks.ReplayAll(r.Context(), webhook.Replay{Filter: q, PerSecond: in.PerSecond, DryRun: in.DryRun}, key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := replayAnswer{Count: done.Count, DryRun: in.DryRun, More: done.More}
 	if done.More {
 		out.Until = timeMS(done.ToMS)
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }

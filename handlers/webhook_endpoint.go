@@ -54,10 +54,10 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 	return encode(w, http.StatusCreated, out)
 }
 
-func (a webhookAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) endpoints(r *http.Request) (any, error) {
 	list, err := a.webhooks.Store.Endpoints(r.Context(), projectOf(r), "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := struct {
 		Endpoints []endpointJSON `json:"endpoints"`
@@ -65,7 +65,7 @@ func (a webhookAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
 	for _, e := range list {
 		out.Endpoints = append(out.Endpoints, newEndpointJSON(e, a.now()))
 	}
-	return encode(w, http.StatusOK, out)
+	return out, nil
 }
 
 func (a webhookAPI) endpoint(w http.ResponseWriter, r *http.Request) error {
@@ -156,8 +156,8 @@ func dropSecrets(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 	return nil
 }
 
-func (a webhookAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
-	return noContent(w, a.webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id")))
+func (a webhookAPI) deleteEndpoint(r *http.Request) error {
+	return a.webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 }
 
 // secretAnswer shows a new secret once.
@@ -200,9 +200,9 @@ func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusCreated, out)
 }
 
-func (a webhookAPI) revokeSecret(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) revokeSecret(r *http.Request) error {
 	_, err := a.webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id"))
-	return noContent(w, err)
+	return err
 }
 
 func (a webhookAPI) switchEndpoint(enable bool) handlerFunc {

@@ -273,7 +273,7 @@ func (a webhookAPI) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSig
 		case err != nil:
 			return nil, err
 		case len(list) > 0:
-			return nil, fault.At(fault.Invalid, "secret", "must not stand beside secrets")
+			return nil, fault.At(fault.Invalid, "secret", "cannot be combined with secrets")
 		case one == "":
 			return nil, fault.At(fault.Invalid, "secret", "must not be empty; leave it out to have one made")
 		}

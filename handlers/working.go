@@ -30,7 +30,7 @@ const (
 // working returns the kvAPI of the paths under an agent: the same calls in the namespace that is
 // the agent's working memory.
 func (a kvAPI) working() kvAPI {
-	a.namespace = func(r *http.Request) (string, error) { return kv.AgentPrefix + chi.URLParam(r, "id"), nil }
+	a.namespace = func(r *http.Request) string { return kv.AgentPrefix + chi.URLParam(r, "id") }
 	a.checkTTL = func(ttl int) (int, error) {
 		if ttl == kv.NoEnd { // null
 			ttl = kv.DefaultTTL

@@ -1,6 +1,10 @@
 package llmadapter
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/peek"
+)
 
 // answer is a chat.completion.chunk or a chat.completion, by its members. They are JSON, and nil if
 // they are not there.
@@ -16,7 +20,7 @@ func readAnswer(data []byte) answer {
 	var a answer
 	var kind, status []byte
 	words := false // there is a message or a detail
-	_ = walkObject(data, func(name, v []byte) error {
+	_ = peek.Object(data, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
 			a.id = v
@@ -85,7 +89,7 @@ func answerOf(choices []byte) (answer []byte) {
 		return nil
 	}
 	found := false
-	walkArray(choices, func(c []byte) {
+	peek.Array(choices, func(c []byte) {
 		index, indexed := lookup(c, "index")
 		is := !indexed || string(index) == "0"
 		if answer == nil || is && !found {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/platform"
 )
@@ -105,8 +106,8 @@ const cacheKey = "prompt_cache_key"
 // appendParams appends llm.params, with the request's values where it has the same keys. It also
 // returns the names of the keys.
 func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []string) {
-	_ = walkObject(bytes.TrimSpace(a.Params), func(quoted, v []byte) error {
-		name := unquote(quoted)
+	_ = peek.Object(bytes.TrimSpace(a.Params), func(quoted, v []byte) error {
+		name := peek.Unquote(quoted)
 		if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.To.Custom && isTurnKey(name) {
 			return nil
 		}
@@ -398,8 +399,8 @@ func (a *Assembly) forUpstream(metadata []byte) []byte {
 		return metadata
 	}
 	dropped, out := false, []byte{'{'}
-	_ = walkObject(metadata, func(name, v []byte) error {
-		if nameIs(name, "agent_id") || !a.To.Custom && (v[0] == '{' || v[0] == '[') {
+	_ = peek.Object(metadata, func(name, v []byte) error {
+		if peek.NameIs(name, "agent_id") || !a.To.Custom && (v[0] == '{' || v[0] == '[') {
 			dropped = true
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -25,7 +26,7 @@ type toolCall struct {
 
 // whole reports whether the arguments are complete.
 func (c *toolCall) whole() bool {
-	return len(c.args.whole) > 0 && c.args.whole[len(c.args.whole)-1] == '}' && validJSON(c.args.whole)
+	return len(c.args.whole) > 0 && c.args.whole[len(c.args.whole)-1] == '}' && peek.Valid(c.args.whole)
 }
 
 // callDelta is one delta of a call, as it came.
@@ -38,7 +39,7 @@ type callDelta struct {
 
 func readCallDelta(object []byte) callDelta {
 	d := callDelta{object: object, index: -1}
-	_ = walkObject(object, func(name, v []byte) error {
+	_ = peek.Object(object, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
 			d.id = textOf(v)
@@ -50,7 +51,7 @@ func readCallDelta(object []byte) callDelta {
 			}
 		case `"function"`:
 			d.fn = v
-			d.name = stringMember(v, "name")
+			d.name = peek.At(v, "name").Str()
 			if args, ok := lookup(v, "arguments"); ok && args[0] != 'n' {
 				d.args = args
 			}
@@ -69,7 +70,7 @@ func (d *callDelta) isWhole() bool {
 		return true
 	}
 	args := bytes.TrimSpace([]byte(textOf(d.args)))
-	return len(args) > 1 && args[0] == '{' && validJSON(args)
+	return len(args) > 1 && args[0] == '{' && peek.Valid(args)
 }
 
 // callOf returns the call that a delta goes on with, or nil for a new one. Another ID is another
@@ -169,13 +170,13 @@ func (r *Record) indexOf(c *toolCall) int {
 
 // more merges the members of an object that have no field of their own.
 func (r *Record) more(into *merged, object []byte, own ...string) {
-	_ = walkObject(object, func(name, v []byte) error {
+	_ = peek.Object(object, func(name, v []byte) error {
 		for _, o := range own {
-			if nameIs(name, o) {
+			if peek.NameIs(name, o) {
 				return nil
 			}
 		}
-		n := unquote(name)
+		n := peek.Unquote(name)
 		into.member(n).merge(n, v, &r.budget, 1)
 		return nil
 	})
@@ -234,11 +235,11 @@ func SameCalls(a, b []byte) bool {
 // signatures returns the ID, name and arguments of each call.
 func signatures(calls []byte) []string {
 	var out []string
-	walkArray(editCalls(calls, true), func(call []byte) {
+	peek.Array(editCalls(calls, true), func(call []byte) {
 		fn, _ := lookup(call, "function")
-		args := jsontext.Value(stringMember(fn, "arguments"))
-		_ = args.Canonicalize() // what is no JSON stays as it is
-		out = append(out, stringMember(call, "id")+"\x00"+stringMember(fn, "name")+"\x00"+string(args))
+		args := jsontext.Value(peek.At(fn, "arguments").Str())
+		_ = args.Canonicalize() // what is not JSON stays as it is
+		out = append(out, peek.At(call, "id").Str()+"\x00"+peek.At(fn, "name").Str()+"\x00"+string(args))
 	})
 	return out
 }
@@ -251,13 +252,13 @@ func editCalls(calls []byte, plain bool) []byte {
 	}
 	edited := plain
 	if !edited {
-		walkArray(calls, func(call []byte) { edited = edited || needsArguments(call) })
+		peek.Array(calls, func(call []byte) { edited = edited || needsArguments(call) })
 	}
 	if !edited {
 		return calls
 	}
 	out := []byte{'['}
-	walkArray(calls, func(call []byte) {
+	peek.Array(calls, func(call []byte) {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
@@ -280,9 +281,9 @@ func needsArguments(call []byte) bool {
 func appendCall(dst, call []byte, plain bool) []byte {
 	return appendEdited(dst, call, func(dst, name, v []byte) []byte {
 		switch {
-		case nameIs(name, "function") && v[0] == '{':
+		case peek.NameIs(name, "function") && v[0] == '{':
 			return appendFunction(append(append(dst, name...), ':'), v, plain)
-		case plain && !nameIs(name, "id") && !nameIs(name, "type") && !nameIs(name, "custom"):
+		case plain && !peek.NameIs(name, "id") && !peek.NameIs(name, "type") && !peek.NameIs(name, "custom"):
 			return dst
 		}
 		return append(append(append(dst, name...), ':'), v...)
@@ -294,7 +295,7 @@ func appendFunction(dst, fn []byte, plain bool) []byte {
 	found := false
 	dst = appendEdited(dst, fn, func(dst, name, v []byte) []byte {
 		switch {
-		case nameIs(name, "arguments"):
+		case peek.NameIs(name, "arguments"):
 			found = true
 			switch {
 			case v[0] == 'n', v[0] == '"' && len(bytes.TrimSpace(v[1:len(v)-1])) == 0:
@@ -302,7 +303,7 @@ func appendFunction(dst, fn []byte, plain bool) []byte {
 			case v[0] != '"':
 				v = text.AppendJSON(nil, string(v))
 			}
-		case plain && !nameIs(name, "name"):
+		case plain && !peek.NameIs(name, "name"):
 			return dst
 		}
 		return append(append(append(dst, name...), ':'), v...)
@@ -320,7 +321,7 @@ func appendFunction(dst, fn []byte, plain bool) []byte {
 // appendEdited appends an object whose members edit appends, or leaves out.
 func appendEdited(dst, object []byte, edit func(dst, name, v []byte) []byte) []byte {
 	dst = append(dst, '{')
-	_ = walkObject(object, func(name, v []byte) error {
+	_ = peek.Object(object, func(name, v []byte) error {
 		before := len(dst)
 		if dst[before-1] != '{' {
 			dst = append(dst, ',')
@@ -341,26 +342,26 @@ func withSigned(calls, stored []byte) []byte {
 		return calls
 	}
 	known := map[string][]byte{}
-	walkArray(stored, func(call []byte) {
-		if id := stringMember(call, "id"); id != "" {
+	peek.Array(stored, func(call []byte) {
+		if id := peek.At(call, "id").Str(); id != "" {
 			known[id] = call
 		}
 	})
 	added := false
 	out := []byte{'['}
-	walkArray(calls, func(call []byte) {
+	peek.Array(calls, func(call []byte) {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
 		from := len(out)
 		out = append(out, call...)
-		stored := known[stringMember(call, "id")]
+		stored := known[peek.At(call, "id").Str()]
 		if stored == nil || out[len(out)-1] != '}' {
 			return
 		}
 		out = out[:len(out)-1]
-		_ = walkObject(stored, func(name, v []byte) error {
-			if _, has := lookup(out[from:], unquote(name)); !has && !nameIs(name, "index") && !nameIs(name, "function") {
+		_ = peek.Object(stored, func(name, v []byte) error {
+			if _, has := lookup(out[from:], peek.Unquote(name)); !has && !peek.NameIs(name, "index") && !peek.NameIs(name, "function") {
 				out, added = append(append(append(append(out, ','), name...), ':'), v...), true
 			}
 			return nil
@@ -380,11 +381,11 @@ const maxCallIDs = 256
 func CallIDs(toolCalls []byte) []string {
 	var out []string
 	if len(toolCalls) > 0 && toolCalls[0] == '[' {
-		walkArray(toolCalls, func(call []byte) {
+		peek.Array(toolCalls, func(call []byte) {
 			if call[0] != '{' {
 				return
 			}
-			if id := stringMember(call, "id"); id != "" && len(out) < maxCallIDs {
+			if id := peek.At(call, "id").Str(); id != "" && len(out) < maxCallIDs {
 				out = append(out, id)
 			}
 		})

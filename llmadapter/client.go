@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/text"
 )
@@ -331,7 +332,7 @@ func openAIErrorBody(message string) []byte {
 func ErrorText(obj []byte) (said, code string) {
 	if obj[0] == '[' {
 		first := obj
-		walkArray(obj, func(v []byte) {
+		peek.Array(obj, func(v []byte) {
 			if &first[0] == &obj[0] {
 				first = v
 			}

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // MaxEvent limits one event of a stream, in bytes. It has room for a picture or a sound that an LLM
@@ -212,7 +213,7 @@ func (e *Events) end() {
 	}
 	e.add(Event{Raw: rest, Torn: true})
 	last := &e.ready[len(e.ready)-1]
-	if len(last.Data) > 0 && last.Data[0] == '{' && !validJSON(last.Data) {
+	if len(last.Data) > 0 && last.Data[0] == '{' && !peek.Valid(last.Data) {
 		last.Data = nil
 	}
 }

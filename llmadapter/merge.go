@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"unicode/utf8"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -57,7 +58,7 @@ func (m *merged) merge(name string, v []byte, b *budget, depth int) {
 		if m.kind != '"' {
 			*m = merged{kind: '"'}
 		}
-		if labels[name] && len(m.text.whole) > 0 && unquote(v) == string(m.text.whole) {
+		if labels[name] && len(m.text.whole) > 0 && peek.Unquote(v) == string(m.text.whole) {
 			return
 		}
 		m.text.add(v)
@@ -65,8 +66,8 @@ func (m *merged) merge(name string, v []byte, b *budget, depth int) {
 		if m.kind != '{' {
 			*m = merged{kind: '{'}
 		}
-		_ = walkObject(v, func(name, v []byte) error {
-			n := unquote(name)
+		_ = peek.Object(v, func(name, v []byte) error {
+			n := peek.Unquote(name)
 			m.member(n).merge(n, v, b, depth+1)
 			return nil
 		})
@@ -75,9 +76,9 @@ func (m *merged) merge(name string, v []byte, b *budget, depth int) {
 			*m = merged{kind: '['}
 		}
 		parts := name == "content" || name == "thinking"
-		walkArray(v, func(v []byte) { m.element(v, parts).merge(name, v, b, depth+1) })
+		peek.Array(v, func(v []byte) { m.element(v, parts).merge(name, v, b, depth+1) })
 	default:
-		if validJSON(v) {
+		if peek.Valid(v) {
 			*m = merged{raw: bytes.Clone(v)}
 		}
 	}
@@ -107,7 +108,7 @@ func (m *merged) get(name string) *merged {
 // of a text have neither id nor index: one goes on with the last part if that has the same type.
 func (m *merged) element(v []byte, parts bool) *merged {
 	if v[0] == '{' {
-		id := stringMember(v, "id")
+		id := peek.At(v, "id").Str()
 		index, indexed := lookup(v, "index")
 		indexed = indexed && index[0] != 'n'
 		for i := len(m.of) - 1; i >= 0; i-- {
@@ -121,7 +122,7 @@ func (m *merged) element(v []byte, parts bool) *merged {
 				return e
 			case indexed && (id == "" || other == "") && e.label("index") == string(index):
 				return e
-			case parts && id == "" && !indexed && i == len(m.of)-1 && e.label("type") == stringMember(v, "type"):
+			case parts && id == "" && !indexed && i == len(m.of)-1 && e.label("type") == peek.At(v, "type").Str():
 				return e
 			}
 		}
@@ -204,12 +205,12 @@ func (p *pieces) next(v []byte) string {
 	}
 	cut := cutCharacter(in)
 	if len(p.held) == 0 && cut == len(in) {
-		return unquote(v)
+		return peek.Unquote(v)
 	}
 	quoted := make([]byte, 0, len(p.held)+len(in)+2)
 	quoted = append(append(append(quoted, '"'), p.held...), in[:cut]...)
 	p.held = append(p.held[:0], in[cut:]...)
-	return unquote(append(quoted, '"'))
+	return peek.Unquote(append(quoted, '"'))
 }
 
 // rest returns what of an unfinished character is to be shown: U+FFFD.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -130,7 +131,7 @@ func (m *Message) appendMembers(dst []byte, to *Recipient) []byte {
 	var came []string
 	put := func(client bool) func(name, v []byte) error {
 		return func(quoted, v []byte) error {
-			name := unquote(quoted)
+			name := peek.Unquote(quoted)
 			switch {
 			case slices.Contains(came, name), v[0] == 'n' && !to.Custom:
 				return nil
@@ -150,10 +151,10 @@ func (m *Message) appendMembers(dst []byte, to *Recipient) []byte {
 		}
 	}
 	if m.Raw != nil {
-		_ = walkObject(m.Raw, put(true))
+		_ = peek.Object(m.Raw, put(true))
 	}
 	if m.Members != "" {
-		_ = walkObject([]byte(m.Members), put(m.Origin == ""))
+		_ = peek.Object([]byte(m.Members), put(m.Origin == ""))
 	}
 	if to.Custom && m.Entry != nil {
 		if !hasTurn {
@@ -257,7 +258,7 @@ func appendParts(dst, content []byte) []byte {
 	}
 	switch content[0] {
 	case '[':
-		walkArray(content, put)
+		peek.Array(content, put)
 	case '"':
 		if len(content) > 2 {
 			put(append(append([]byte(`{"type":"text","text":`), content...), '}'))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -26,10 +27,10 @@ func (r *Request) CheckParts() error {
 		}
 		n := 0
 		var err error
-		walkArray(m.Content, func(part []byte) {
+		peek.Array(m.Content, func(part []byte) {
 			if _, ok := appendPart(nil, part); !ok && err == nil {
 				name := field(i, "content") + "[" + strconv.Itoa(n) + "]"
-				kind := stringMember(part, "type")
+				kind := peek.At(part, "type").Str()
 				if slices.Contains(partKinds, kind) {
 					err = fault.At(fault.Invalid, name, "has no content that an LLM can be sent: a part of type %s needs its data or an https address", kind)
 				} else {
@@ -50,7 +51,7 @@ func (r *Request) CheckParts() error {
 // without parts is an empty text.
 func editParts(content []byte, keep func(kind string) bool) []byte {
 	out, changed := []byte{'['}, false
-	walkArray(content, func(part []byte) {
+	peek.Array(content, func(part []byte) {
 		before := len(out)
 		if before > 1 {
 			out = append(out, ',')
@@ -58,7 +59,7 @@ func editParts(content []byte, keep func(kind string) bool) []byte {
 		from := len(out)
 		kind := ""
 		if part[0] == '{' {
-			kind = stringMember(part, "type")
+			kind = peek.At(part, "type").Str()
 		}
 		var ok bool
 		if keep(kind) {
@@ -89,7 +90,7 @@ func appendPart(dst, part []byte) (_ []byte, ok bool) {
 	if len(part) == 0 || part[0] != '{' {
 		return append(dst, part...), true
 	}
-	kind := stringMember(part, "type")
+	kind := peek.At(part, "type").Str()
 	switch kind {
 	case "text", "refusal", "input_audio", "audio_url", "video_url", "tool_use", "tool_result":
 		return append(dst, part...), true
@@ -99,9 +100,9 @@ func appendPart(dst, part []byte) (_ []byte, ok bool) {
 		}
 		return appendEdited(dst, part, func(dst, name, v []byte) []byte {
 			switch {
-			case nameIs(name, "type"):
+			case peek.NameIs(name, "type"):
 				v = []byte(`"text"`)
-			case nameIs(name, "annotations"), nameIs(name, "logprobs"):
+			case peek.NameIs(name, "annotations"), peek.NameIs(name, "logprobs"):
 				return dst
 			}
 			return append(append(append(dst, name...), ':'), v...)
@@ -122,8 +123,8 @@ type media struct{ url, data, mime, name, detail, text, id string }
 // mediaOf reads the members in which APIs and frameworks put the bytes of a part.
 func mediaOf(part []byte) media {
 	var m media
-	_ = walkObject(part, func(name, v []byte) error {
-		n := unquote(name)
+	_ = peek.Object(part, func(name, v []byte) error {
+		n := peek.Unquote(name)
 		if v[0] == '{' {
 			switch n {
 			case "source", "image_url", "file", "image", "input_image", "document", "audio":
@@ -137,7 +138,7 @@ func mediaOf(part []byte) media {
 		if v[0] != '"' {
 			return nil
 		}
-		s := unquote(v)
+		s := peek.Unquote(v)
 		switch n {
 		case "url", "image_url", "file_url":
 			m.url = s
@@ -180,7 +181,7 @@ func (m *media) address(mime string) string {
 // isOpenAI reports whether a part is in the form of chat completions already.
 func isOpenAI(part []byte, kind string) bool {
 	v, ok := lookup(part, kind)
-	return ok && v[0] == '{' && stringMember(part, "type") == kind
+	return ok && v[0] == '{' && peek.At(part, "type").Str() == kind
 }
 
 // appendMedia appends a part with an object of strings, and the cache_control of the original.
@@ -221,7 +222,7 @@ func appendFile(dst, part []byte) ([]byte, bool) {
 	}
 	m := mediaOf(part)
 	switch {
-	case m.text != "" || strings.HasPrefix(m.mime, "text/plain") && m.data != "" && stringMember(part, "type") == "document":
+	case m.text != "" || strings.HasPrefix(m.mime, "text/plain") && m.data != "" && peek.At(part, "type").Str() == "document":
 		return appendText(dst, part, cmp.Or(m.text, m.data)), true
 	case strings.HasPrefix(m.mime, "image/"):
 		return appendMedia(dst, part, "image_url", [2]string{"url", m.address(m.mime)}), true
@@ -265,11 +266,11 @@ func ContentText(content []byte) string {
 	}
 	switch content[0] {
 	case '"':
-		return unquote(content)
+		return peek.Unquote(content)
 	case '[':
 		var b strings.Builder
-		walkArray(content, func(part []byte) {
-			if len(part) == 0 || part[0] != '{' || isThought(stringMember(part, "type")) {
+		peek.Array(content, func(part []byte) {
+			if len(part) == 0 || part[0] != '{' || isThought(peek.At(part, "type").Str()) {
 				return
 			}
 			t, ok := lookup(part, "text")
@@ -279,7 +280,7 @@ func ContentText(content []byte) string {
 			if b.Len() > 0 {
 				b.WriteByte('\n')
 			}
-			b.WriteString(unquote(t))
+			b.WriteString(peek.Unquote(t))
 		})
 		return b.String()
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // MaxAnswer limits how many bytes of an answer's text, and of its tool calls, are kept: the first
@@ -202,7 +204,7 @@ func (r *Record) Chunk(data []byte) {
 	r.chunks = true
 	r.head(&a)
 	if len(a.choices) > 2 && a.choices[0] == '[' {
-		walkArray(a.choices, func(c []byte) {
+		peek.Array(a.choices, func(c []byte) {
 			if c[0] == '{' {
 				r.choice(c)
 			}
@@ -213,10 +215,10 @@ func (r *Record) Chunk(data []byte) {
 // head reads what an answer has beside its choices.
 func (r *Record) head(a *answer) {
 	if r.ID == "" && len(a.id) > 0 && a.id[0] == '"' {
-		r.ID = unquote(a.id)
+		r.ID = peek.Unquote(a.id)
 	}
 	if r.Model == "" && len(a.model) > 0 && a.model[0] == '"' {
-		r.Model = unquote(a.model)
+		r.Model = peek.Unquote(a.model)
 	}
 	if a.failed != nil && r.Error == nil {
 		r.Error = bytes.Clone(a.failed)
@@ -230,7 +232,7 @@ func (r *Record) head(a *answer) {
 func (r *Record) choice(c []byte) {
 	var delta, finish []byte
 	first := true
-	_ = walkObject(c, func(name, v []byte) error {
+	_ = peek.Object(c, func(name, v []byte) error {
 		switch string(name) {
 		case `"index"`:
 			first = string(v) == "0" || v[0] == 'n'
@@ -260,7 +262,7 @@ func (r *Record) choice(c []byte) {
 		r.message(delta)
 	}
 	if len(finish) > 2 && finish[0] == '"' {
-		r.Finish = unquote(finish)
+		r.Finish = peek.Unquote(finish)
 		r.sentence = r.sentence || len(r.text) > 0
 	}
 }
@@ -270,7 +272,7 @@ func (r *Record) choice(c []byte) {
 func (r *Record) message(delta []byte) {
 	var audio []byte
 	before := len(r.text)
-	_ = walkObject(delta, func(name, v []byte) error {
+	_ = peek.Object(delta, func(name, v []byte) error {
 		switch string(name) {
 		case `"role"`:
 		case `"content"`:
@@ -283,7 +285,7 @@ func (r *Record) message(delta []byte) {
 			r.sayJSON(v, Refusal)
 		case `"audio"`:
 			audio = v
-			r.spoke = r.spoke || stringMember(v, "data") != ""
+			r.spoke = r.spoke || peek.At(v, "data").Str() != ""
 			r.member(name, v)
 		case `"tool_calls"`:
 			switch {
@@ -293,10 +295,10 @@ func (r *Record) message(delta []byte) {
 					r.wholeCalls, r.spoke = bytes.Clone(v), true
 				}
 				if r.Changed != nil {
-					walkArray(v, r.toolCall)
+					peek.Array(v, r.toolCall)
 				}
 			default:
-				walkArray(v, r.toolCall)
+				peek.Array(v, r.toolCall)
 			}
 		default:
 			r.member(name, v)
@@ -304,7 +306,7 @@ func (r *Record) message(delta []byte) {
 		return nil
 	})
 	if len(audio) > 0 && audio[0] == '{' && len(r.text) == before {
-		r.say(stringMember(audio, "transcript"), Words)
+		r.say(peek.At(audio, "transcript").Str(), Words)
 	}
 }
 
@@ -313,13 +315,13 @@ func (r *Record) member(name, v []byte) {
 	if v[0] == 'n' {
 		return
 	}
-	n := unquote(name)
+	n := peek.Unquote(name)
 	switch {
 	case isThought(n):
 		r.thought = r.thought || len(v) > 2
 		if v[0] == '"' && len(v) > 2 && (r.thoughts == "" || r.thoughts == n) {
 			r.thoughts = n
-			r.changed(Thought, unquote(v), 0)
+			r.changed(Thought, peek.Unquote(v), 0)
 		}
 	case n == functionCall:
 		r.spoke = r.spoke || len(v) > 2
@@ -332,7 +334,7 @@ func (r *Record) member(name, v []byte) {
 		}
 	}
 	if n == "annotations" && v[0] == '[' {
-		walkArray(v, func(a []byte) { r.changed(Annotation, string(a), 0) })
+		peek.Array(v, func(a []byte) { r.changed(Annotation, string(a), 0) })
 	}
 	r.members.kind = '{'
 	r.members.member(n).merge(n, v, &r.budget, 1)
@@ -342,8 +344,8 @@ func (r *Record) member(name, v []byte) {
 // upstream as it came.
 func (r *Record) parts(v []byte) {
 	other := false
-	walkArray(v, func(part []byte) {
-		kind := stringMember(part, "type")
+	peek.Array(v, func(part []byte) {
+		kind := peek.At(part, "type").Str()
 		r.thought = r.thought || isThought(kind)
 		other = other || kind != "" && kind != "text" && kind != "output_text"
 	})

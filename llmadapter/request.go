@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -53,9 +54,9 @@ func (m *Incoming) takeAnswerID() {
 	}
 	livekit := func(of []byte) []byte {
 		return appendEdited(nil, of, func(dst, name, v []byte) []byte {
-			if unquote(name) == "heardlog" {
+			if peek.Unquote(name) == "heardlog" {
 				if v[0] == '"' {
-					m.AnswerID = unquote(v)
+					m.AnswerID = peek.Unquote(v)
 				}
 				return dst
 			}
@@ -65,7 +66,7 @@ func (m *Incoming) takeAnswerID() {
 	// without leaves out the member that edit changes, if nothing is left of it.
 	without := func(of []byte, member string, edit func([]byte) []byte) []byte {
 		return appendEdited(nil, of, func(dst, name, v []byte) []byte {
-			if unquote(name) == member && v[0] == '{' {
+			if peek.Unquote(name) == member && v[0] == '{' {
 				if v = edit(v); len(v) == 2 {
 					return dst
 				}
@@ -83,7 +84,7 @@ func (m *Incoming) MoreMembers() string {
 		return ""
 	}
 	out := appendEdited(nil, m.Raw, func(dst, name, v []byte) []byte {
-		switch unquote(name) {
+		switch peek.Unquote(name) {
 		case "role", "content", "tool_calls", "tool_call_id", "name", "turn_id", "timestamp", "metadata":
 			return dst
 		}
@@ -201,10 +202,10 @@ func (r *Request) known(name string, v jsontext.Value) error {
 		if v.Kind() != '"' {
 			return fault.At(fault.Invalid, "model", "must be a string")
 		}
-		r.Model = unquote(v)
+		r.Model = peek.Unquote(v)
 	case "metadata":
 		if v.Kind() == '{' {
-			r.AgentID = stringMember(v, "agent_id")
+			r.AgentID = peek.At(v, "agent_id").Str()
 		}
 	}
 	return nil
@@ -256,7 +257,7 @@ func (r *Request) parseMessages(d *jsontext.Decoder) error {
 // parseIncoming reads message i. raw is a valid JSON object.
 func parseIncoming(raw []byte, i int) (Incoming, error) {
 	m := Incoming{Raw: raw}
-	err := walkObject(raw, func(name, v []byte) error { return m.set(i, name, v) })
+	err := peek.Object(raw, func(name, v []byte) error { return m.set(i, name, v) })
 	if err != nil {
 		return m, err
 	}
@@ -285,9 +286,9 @@ func (m *Incoming) set(i int, name, v []byte) error {
 			return nil
 		}
 		if kind != '"' {
-			return fault.At(fault.Invalid, field(i, unquote(name)), "must be a string")
+			return fault.At(fault.Invalid, field(i, peek.Unquote(name)), "must be a string")
 		}
-		*s = unquote(v)
+		*s = peek.Unquote(v)
 		return nil
 	}
 	switch string(name) {
@@ -343,7 +344,7 @@ func (m *Incoming) set(i int, name, v []byte) error {
 func checkObjects(name string, v []byte, must string) error {
 	n := 0
 	var err error
-	walkArray(v, func(entry []byte) {
+	peek.Array(v, func(entry []byte) {
 		if err == nil && (len(entry) == 0 || entry[0] != '{') {
 			err = fault.At(fault.Invalid, name+"["+strconv.Itoa(n)+"]", "%s", must)
 		}
@@ -384,7 +385,7 @@ func (m *Incoming) MetadataString(name string) string {
 	if m.Metadata == nil {
 		return ""
 	}
-	return stringMember(m.Metadata, name)
+	return peek.At(m.Metadata, name).Str()
 }
 
 // Member returns a top-level member of the request, messages excepted, or nil.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -50,8 +51,8 @@ type shaped struct {
 func reshape(dst, list []byte, shape string) []byte {
 	var system []byte // the content of the system message
 	var rest []shaped
-	walkArray(append(append([]byte{'['}, list...), ']'), func(raw []byte) {
-		m := shaped{stringMember(raw, "role"), raw}
+	peek.Array(append(append([]byte{'['}, list...), ']'), func(raw []byte) {
+		m := shaped{peek.At(raw, "role").Str(), raw}
 		if m.role != "system" && m.role != "developer" {
 			rest = append(rest, m)
 			return
@@ -108,14 +109,14 @@ func joinMessages(a, b []byte) []byte {
 	second, _ := lookup(b, "content")
 	content := joinContent(bytes.Clone(first), second, "\n")
 	out := appendEdited(nil, a, func(dst, name, v []byte) []byte {
-		if nameIs(name, "content") {
+		if peek.NameIs(name, "content") {
 			v = content
 		}
 		return append(append(append(dst, name...), ':'), v...)
 	})
 	out = out[:len(out)-1]
-	_ = walkObject(b, func(name, v []byte) error {
-		if _, has := lookup(a, unquote(name)); !has {
+	_ = peek.Object(b, func(name, v []byte) error {
+		if _, has := lookup(a, peek.Unquote(name)); !has {
 			out = append(append(append(append(out, ','), name...), ':'), v...)
 		}
 		return nil
@@ -152,8 +153,8 @@ func markCache(dst, list []byte) []byte {
 		return append(dst, list...)
 	}
 	var all []shaped
-	walkArray(append(append([]byte{'['}, list...), ']'), func(raw []byte) {
-		all = append(all, shaped{stringMember(raw, "role"), raw})
+	peek.Array(append(append([]byte{'['}, list...), ']'), func(raw []byte) {
+		all = append(all, shaped{peek.At(raw, "role").Str(), raw})
 	})
 	head, stable := -1, -1
 	for i, m := range all {
@@ -187,7 +188,7 @@ func markCache(dst, list []byte) []byte {
 // markable reports whether a message has a text that can be marked.
 func markable(raw []byte) bool {
 	content, ok := lookup(raw, "content")
-	return ok && hasContent(content) && stringMember(raw, "role") != "tool"
+	return ok && hasContent(content) && peek.At(raw, "role").Str() != "tool"
 }
 
 // appendMarked appends a message with a mark at the end of its content.
@@ -198,7 +199,7 @@ func appendMarked(dst, raw []byte) []byte {
 	const mark = `,"cache_control":{"type":"ephemeral"}}`
 	return appendEdited(dst, raw, func(dst, name, v []byte) []byte {
 		dst = append(append(dst, name...), ':')
-		if !nameIs(name, "content") {
+		if !peek.NameIs(name, "content") {
 			return append(dst, v...)
 		}
 		parts := append(appendParts([]byte{'['}, v), ']')

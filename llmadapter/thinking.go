@@ -3,6 +3,8 @@ package llmadapter
 import (
 	"bytes"
 	"strings"
+
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // thinking separates what a model thinks from what it says, in a text that comes in pieces. What a
@@ -239,7 +241,7 @@ func Spoken(text string) string {
 // object or "", and text is all that it wrote as its text.
 func Thoughts(members, text string) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
-		if s := stringMember([]byte(members), name); s != "" {
+		if s := peek.At([]byte(members), name).Str(); s != "" {
 			return s
 		}
 	}

@@ -127,7 +127,7 @@ type Settings struct {
 	Memory Memory
 }
 
-// Memory is the part of an agent's memory that is no message.
+// Memory is the part of an agent's memory that is not a message.
 type Memory struct {
 	// Policy is the agent's own level of the window policy; nil sets nothing. It is immutable once
 	// set.

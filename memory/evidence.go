@@ -126,7 +126,7 @@ func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, e
 	case !e.Full:
 		var ok bool
 		if text, ok = heard.Align(whole, e.Heard); !ok {
-			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
+			return m, false, fault.At(fault.Invalid, "heard", "is not a part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
 		}
 	}
 	cut := text != whole || e.Cut || e.Method == DisconnectOnly || m.CutGenerated || m.Paused() && !e.Full

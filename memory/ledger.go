@@ -146,7 +146,7 @@ type AgentQuery struct {
 }
 
 // AgentPlace is an agent's position in a list, which is ordered by start and then by number in the
-// store. The zero value is no position.
+// store. The zero value means no position.
 type AgentPlace struct{ StartMS, No int64 }
 
 // String returns the place as a cursor, "" for none.

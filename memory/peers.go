@@ -82,7 +82,7 @@ type Question struct {
 type Reply struct {
 	Turns   []int64
 	Phase   Phase
-	Foreign bool // the turn's answer was there, and Heard is no part of it
+	Foreign bool // the turn's answer was there, and Heard is not a part of it
 }
 
 // Phase is how far an answer in flight has come.

@@ -17,7 +17,7 @@ var ErrUnchanged = errors.New("the agent has the version that the caller knows")
 // Ref names an agent. Two projects may have an agent of the same ID, if clients choose the IDs.
 type Ref struct{ Project, ID string }
 
-// Version is what an agent is at a moment. The zero value is no version.
+// Version is what an agent is at a moment. The zero value means no version.
 type Version struct {
 	// No is the store's own number of the agent, at least 1. No other agent ever gets it, not even
 	// a later one of the same ID.

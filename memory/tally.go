@@ -59,7 +59,7 @@ func (t *Tally) Add(m *Message, by int64) {
 	}
 	switch m.State {
 	case Superseded:
-		if m.Source != SourceCommand { // the echo of a greeting is no ghost
+		if m.Source != SourceCommand { // the echo of a greeting is not a ghost
 			t.Ghosts += by
 		}
 	case Empty:

@@ -36,7 +36,7 @@ func (t *Told) Own() []int64 {
 	return out
 }
 
-// Limits is the part of a policy that limits a context; 0 is no limit.
+// Limits is the part of a policy that limits a context; 0 means no limit.
 type Limits struct {
 	Strategy    string `json:"strategy,omitempty"`
 	MaxMessages int    `json:"max_messages,omitempty"`

@@ -4,16 +4,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // callerPaths are where platforms put the number of the caller into a chat request: Vapi, Retell,
 // ElevenLabs with its dynamic variables in the extra body, Telnyx, and metadata that a worker on
 // Twilio or LiveKit adds.
-var callerPaths = []string{
-	"call.customer.number", "customer.number", "call.from_number", "metadata.from_number",
-	"elevenlabs_extra_body.system__caller_id", "elevenlabs_extra_body.caller_id", "metadata.telnyx_end_user_target",
-	"metadata.caller_id", "metadata.From", "metadata.from", `metadata.sip\.phoneNumber`,
+var callerPaths = [][]string{
+	{"call", "customer", "number"}, {"customer", "number"}, {"call", "from_number"}, {"metadata", "from_number"},
+	{"elevenlabs_extra_body", "system__caller_id"}, {"elevenlabs_extra_body", "caller_id"}, {"metadata", "telnyx_end_user_target"},
+	{"metadata", "caller_id"}, {"metadata", "From"}, {"metadata", "from"}, {"metadata", "sip.phoneNumber"},
 }
 
 // withheld are the numbers that carriers send for callers who withhold theirs: ANONYMOUS,
@@ -28,8 +28,7 @@ var nobodies = []string{"anonymous", "restricted", "unavailable", "unknown", "pr
 // of a member of the body, or nothing.
 func Caller(member func(string) []byte) string {
 	for _, path := range callerPaths {
-		name, rest, _ := strings.Cut(path, ".")
-		sent := gjson.GetBytes(member(name), rest).String()
+		sent := peek.At(member(path[0]), path[1:]...).Text()
 		if Withheld(sent) {
 			return ""
 		}

@@ -3,8 +3,7 @@ package platform_test
 import (
 	"testing"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/platform"
 )
 
@@ -55,7 +54,7 @@ func TestCaller(t *testing.T) {
 		`{"call":{"customer":{"number":"+266696687"}},"metadata":{"caller_id":"+4930123456","from":""}}`: "",
 		`{}`: "",
 	} {
-		member := func(name string) []byte { return []byte(gjson.Get(body, name).Raw) }
+		member := func(name string) []byte { return peek.At([]byte(body), name) }
 		if got := platform.Caller(member); got != want {
 			t.Errorf("%s: %q, want %q", body, got, want)
 		}

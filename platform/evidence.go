@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // MaxRows is how many rows of one event are read; of a longer transcript the newest.
@@ -30,7 +29,7 @@ type Evidence struct {
 	Named bool
 	// Item is the platform's own ID of it, which its other events have too.
 	Item string
-	// Said means that the platform had it said by itself: it is no answer of Heardlog's.
+	// Said means that the platform had it said by itself: it is not an answer of Heardlog's.
 	Said bool
 	// MadeMS is when the platform had the answer ready to be spoken, Unix ms. It had asked for it
 	// before, and asks for the next one later.
@@ -88,13 +87,13 @@ type source struct {
 	kind   string
 	events map[string]rule
 	// list reads the platform's own history from an event; nil if none has it.
-	list func(root gjson.Result) []Listed
+	list func(root peek.Value) []Listed
 }
 
 // noRows as a rule's rows means that the event says nothing about what was heard.
 const noRows = "-"
 
-// rule maps one event by gjson paths into it. A path may name alternatives separated by "|": the
+// rule maps one event by paths into it. A path may name alternatives separated by "|": the
 // first that exists counts.
 type rule struct {
 	rows string // path of the list of rows; "" = the event itself is the one row; or noRows
@@ -106,9 +105,9 @@ type rule struct {
 	// settles means that a row which does not say it was interrupted was heard in full.
 	settles bool
 	// ends, if not nil, reports whether the event means that the call is over.
-	ends func(root gjson.Result) bool
+	ends func(root peek.Value) bool
 	// more is for what paths cannot say; false drops the row.
-	more func(row gjson.Result, rows []gjson.Result, i int, e *Evidence) bool
+	more func(row peek.Value, rows []peek.Value, i int, e *Evidence) bool
 }
 
 // Names lists the platforms whose events are understood, in order.
@@ -131,10 +130,10 @@ func Read(name string, body []byte) (Event, error) {
 	if at < 0 {
 		return Event{}, fault.At(fault.NotFound, "platform", "%q is not known; known are %s", clip(name, 40), strings.Join(Names(), ", "))
 	}
-	if !gjson.ValidBytes(body) {
+	if !peek.Valid(body) {
 		return Event{}, fault.New(fault.BadRequest, "the body is not valid JSON")
 	}
-	root := gjson.ParseBytes(body)
+	root := peek.Parse(body)
 	if !root.IsObject() {
 		return Event{}, fault.New(fault.BadRequest, "the body is not a JSON object")
 	}
@@ -144,7 +143,7 @@ func Read(name string, body []byte) (Event, error) {
 		return Event{}, fault.At(fault.Missing, strings.ReplaceAll(s.kind, "|", " or "), "is required: it says which event this is")
 	}
 	out := Event{Keys: bodyKeys(name, root)}
-	r, ok := s.events[kind.String()]
+	r, ok := s.events[kind.Text()]
 	if !ok {
 		return out, nil // an event that says nothing about what was heard
 	}
@@ -156,7 +155,7 @@ func Read(name string, body []byte) (Event, error) {
 		atTheEnd(out.Evidence)
 	}
 	if r.rows != noRows || out.Ends || out.List != nil {
-		out.Type = kind.String()
+		out.Type = kind.Text()
 	}
 	return out, nil
 }
@@ -190,18 +189,18 @@ func Types(name string) []string {
 }
 
 // read maps one event.
-func (r rule) read(root gjson.Result) []Evidence {
-	rows := []gjson.Result{root}
+func (r rule) read(root peek.Value) []Evidence {
+	rows := []peek.Value{root}
 	switch {
 	case r.rows == noRows:
 		return nil
 	case r.rows != "":
-		rows = first(root, r.rows).Array()
+		rows = first(root, r.rows).List()
 		rows = rows[max(0, len(rows)-MaxRows):]
 	}
 	var out []Evidence
 	for i, row := range rows {
-		if r.role != "" && !slices.Contains(r.is, first(row, r.role).String()) {
+		if r.role != "" && !slices.Contains(r.is, first(row, r.role).Text()) {
 			continue
 		}
 		e := r.row(row)
@@ -214,14 +213,15 @@ func (r rule) read(root gjson.Result) []Evidence {
 }
 
 // row reads what paths can say.
-func (r rule) row(row gjson.Result) Evidence {
-	e := Evidence{ItemID: text(first(row, r.item)), Generated: text(first(row, r.generated)), Ordinal: r.ordinal, AtMS: millis(first(row, r.at))}
+func (r rule) row(row peek.Value) Evidence {
+	e := Evidence{ItemID: first(row, r.item).Str(), Generated: first(row, r.generated).Str(), Ordinal: r.ordinal, AtMS: millis(first(row, r.at))}
 	if v := first(row, r.turn); number(v) {
 		n := v.Int()
 		e.Turn = &n
 	}
-	if v := first(row, r.heard); v.Type == gjson.String {
-		e.Heard = &v.Str
+	if v := first(row, r.heard); v.IsString() {
+		heard := v.Str()
+		e.Heard = &heard
 	}
 	if v := first(row, r.heardMS); number(v) && v.Float() >= 0 {
 		n := v.Int()
@@ -236,40 +236,31 @@ func (r rule) row(row gjson.Result) Evidence {
 }
 
 // first returns the value at the first path that exists; the zero value for "".
-func first(v gjson.Result, paths string) gjson.Result {
+func first(v peek.Value, paths string) peek.Value {
 	if paths == "" {
-		return gjson.Result{}
+		return nil
 	}
 	for p := range strings.SplitSeq(paths, "|") {
-		if f := v.Get(p); f.Exists() && f.Type != gjson.Null {
+		if f := v.Path(p); !f.IsNull() {
 			return f
 		}
 	}
-	return gjson.Result{}
-}
-
-func text(v gjson.Result) string {
-	if v.Type != gjson.String {
-		return ""
-	}
-	return v.Str
+	return nil
 }
 
 // number reports whether a value is a number or a text that holds one: Twilio writes "460" where
 // Telnyx writes 460.
-func number(v gjson.Result) bool {
-	if v.Type == gjson.Number {
+func number(v peek.Value) bool {
+	if v.IsNumber() {
 		return true
 	}
-	if v.Type != gjson.String || v.Str == "" {
-		return false
-	}
-	return strings.Trim(v.Str, "0123456789.") == "" && strings.Count(v.Str, ".") <= 1
+	s := v.Str()
+	return s != "" && strings.Trim(s, "0123456789.") == "" && strings.Count(s, ".") <= 1
 }
 
 // millis reads a time: Unix ms, or Unix seconds (of ten digits, perhaps with a fraction). It
 // returns 0 for anything else.
-func millis(v gjson.Result) int64 {
+func millis(v peek.Value) int64 {
 	if !number(v) {
 		return 0
 	}
@@ -285,26 +276,27 @@ func millis(v gjson.Result) int64 {
 
 // words reads a list of words with their times, ms: word or text; start_ms, startMs or start
 // (seconds); the same with end.
-func words(list gjson.Result) []Word {
+func words(list peek.Value) []Word {
 	if !list.IsArray() {
 		return nil
 	}
 	var out []Word
-	list.ForEach(func(_, w gjson.Result) bool {
-		word := Word{Text: text(first(w, "word|text"))}
+	for _, w := range list.List() {
+		word := Word{Text: first(w, "word|text").Str()}
 		word.StartMS, _ = offset(w, "start_ms|startMs", "start")
 		end, ok := offset(w, "end_ms|endMs", "end")
 		if !ok {
-			return true
+			continue
 		}
 		word.EndMS = end
-		out = append(out, word)
-		return len(out) < MaxWords
-	})
+		if out = append(out, word); len(out) == MaxWords {
+			break
+		}
+	}
 	return out
 }
 
-func offset(w gjson.Result, ms, seconds string) (int64, bool) {
+func offset(w peek.Value, ms, seconds string) (int64, bool) {
 	if v := first(w, ms); number(v) {
 		return v.Int(), true
 	}

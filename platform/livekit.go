@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // Events of LiveKit Agents' sessions, as their objects are serialized in Python and in JavaScript:
@@ -16,15 +16,15 @@ import (
 // livekitItem reads a chat item as it was committed: its text is what was heard, as far as LiveKit
 // knows. The item's own ID is that of the worker's list; the ID of the answer is in extra, where
 // Heardlog's packages put it.
-func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	item := row.Get("item")
-	if item.Get("role").String() != "assistant" {
+func livekitItem(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
+	item := row.Path("item")
+	if item.Path("role").Text() != "assistant" {
 		return false
 	}
-	e.Item = name(item.Get("id"))
+	e.Item = name(item.Path("id"))
 	if e.ItemID = livekitAnswer(item); e.ItemID != "" {
 		e.Named = true
-	} else if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds").Array(); len(ids) > 0 {
+	} else if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds").List(); len(ids) > 0 {
 		e.ItemID = name(ids[len(ids)-1])
 	}
 	said := cmp.Or(livekitWhole(row), livekitText(item))
@@ -36,8 +36,8 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	e.Said = livekitSaid(item)
 	begun, over := millis(first(item, "metrics.started_speaking_at|metrics.startedSpeakingAt")), millis(first(item, "metrics.stopped_speaking_at|metrics.stoppedSpeakingAt"))
 	cut := e.Cut
-	switch p := row.Get("playback"); {
-	case p.Get("synchronized").Bool() && len(p.Get("words").Array()) == 0 && (e.Said || p.Get("aligned").Bool()):
+	switch p := row.Path("playback"); {
+	case p.Path("synchronized").Bool() && len(p.Path("words").List()) == 0 && (e.Said || p.Path("aligned").Bool()):
 		// LiveKit's text is better than the time: it follows the voice's word times, or is all that
 		// is known.
 	case p.IsObject():
@@ -52,7 +52,7 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 		e.Full, e.Generated, e.Heard = true, said, nil
 		return true
 	}
-	if e.Full = false; !row.Get("playback.aligned").Bool() {
+	if e.Full = false; !row.Path("playback.aligned").Bool() {
 		e.Confidence = unsureText
 	}
 	return true
@@ -65,35 +65,35 @@ const unsureText = 75
 
 // livekitPlayed reads that the audio output has stopped playing an answer, which the session
 // commits later.
-func livekitPlayed(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	e.ItemID, e.Named = name(row.Get("response_id")), true
-	livekitPlayback(row.Get("playback"), e)
+func livekitPlayed(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
+	e.ItemID, e.Named = name(row.Path("response_id")), true
+	livekitPlayback(row.Path("playback"), e)
 	return e.ItemID != "" && e.HeardMS != nil
 }
 
 // livekitPlayback reads what the audio output reported: how many seconds were played, of how many
 // if the voice had finished, and the words with their times.
-func livekitPlayback(p gjson.Result, e *Evidence) {
-	position := p.Get("playback_position")
+func livekitPlayback(p peek.Value, e *Evidence) {
+	position := p.Path("playback_position")
 	if !number(position) || position.Float() < 0 || position.Float() > maxSeconds {
 		return
 	}
 	ms := int64(position.Float() * 1000)
-	e.HeardMS, e.Words = &ms, words(p.Get("words"))
-	if at := millis(p.Get("stopped_at")); at > 0 {
+	e.HeardMS, e.Words = &ms, words(p.Path("words"))
+	if at := millis(p.Path("stopped_at")); at > 0 {
 		e.AtMS = at
 	}
-	if d := p.Get("duration"); number(d) && d.Float() <= maxSeconds {
+	if d := p.Path("duration"); number(d) && d.Float() <= maxSeconds {
 		e.WholeMS = int64(d.Float() * 1000)
 	}
-	if e.Cut = p.Get("interrupted").Bool(); !e.Cut {
+	if e.Cut = p.Path("interrupted").Bool(); !e.Cut {
 		e.Full = true
 	}
 }
 
 // livekitAnswer returns the ID of the answer that an item is, or "".
-func livekitAnswer(item gjson.Result) string {
-	return name(item.Get("extra.livekit.heardlog"))
+func livekitAnswer(item peek.Value) string {
+	return name(item.Path("extra.livekit.heardlog"))
 }
 
 // maxSeconds limits a time within the audio of one answer.
@@ -103,8 +103,8 @@ const maxSeconds = 24 * 60 * 60
 const maxName = 256
 
 // name reads an ID; "" for none, or for one that is too long to be one.
-func name(v gjson.Result) string {
-	if s := text(v); len(s) <= maxName {
+func name(v peek.Value) string {
+	if s := v.Str(); len(s) <= maxName {
 		return s
 	}
 	return ""
@@ -112,32 +112,32 @@ func name(v gjson.Result) string {
 
 // livekitWhole returns all that was to be said of an event's item, if that is not an answer of the
 // model and the voice's words are known; else "". Of an item that was cut, LiveKit keeps a part.
-func livekitWhole(row gjson.Result) string {
-	if !livekitSaid(row.Get("item")) {
+func livekitWhole(row peek.Value) string {
+	if !livekitSaid(row.Path("item")) {
 		return ""
 	}
-	return strings.TrimSpace(text(row.Get("playback.text")))
+	return strings.TrimSpace(row.Path("playback.text").Str())
 }
 
 // livekitSaid reports whether an item is what the worker had the voice say without the model: its
 // metrics have times of the voice and none of the model.
-func livekitSaid(item gjson.Result) bool {
-	m := item.Get("metrics")
+func livekitSaid(item peek.Value) bool {
+	m := item.Path("metrics")
 	model := first(m, "llm_node_ttft|llmNodeTtft|llm_metadata|llmMetadata").Exists()
 	return !model && livekitAnswer(item) == "" && first(m, "tts_node_ttfb|ttsNodeTtfb|started_speaking_at|startedSpeakingAt").Exists()
 }
 
 // livekitText joins the texts of an item.
-func livekitText(item gjson.Result) string {
+func livekitText(item peek.Value) string {
 	content := first(item, "content|text_content|textContent")
-	if content.Type == gjson.String {
-		return content.Str
+	if content.IsString() {
+		return content.Str()
 	}
 	var parts []string
-	for _, p := range content.Array() {
-		if p.Type == gjson.String {
-			parts = append(parts, p.Str)
-		} else if s := text(first(p, "transcript|text")); s != "" {
+	for _, p := range content.List() {
+		if p.IsString() {
+			parts = append(parts, p.Str())
+		} else if s := first(p, "transcript|text").Str(); s != "" {
 			parts = append(parts, s)
 		}
 	}
@@ -146,27 +146,27 @@ func livekitText(item gjson.Result) string {
 
 // livekitList returns the items of chat_history, the newest MaxRows, or else the event's own item;
 // nil for none.
-func livekitList(root gjson.Result) []Listed {
-	items := first(root, "chat_history.items|history.items").Array()
-	if item := root.Get("item"); len(items) == 0 && item.IsObject() {
-		items = []gjson.Result{item}
+func livekitList(root peek.Value) []Listed {
+	items := first(root, "chat_history.items|history.items").List()
+	if item := root.Path("item"); len(items) == 0 && item.IsObject() {
+		items = []peek.Value{item}
 	}
 	var out []Listed
 	for _, item := range items[max(0, len(items)-MaxRows):] {
-		switch kind := item.Get("type").String(); {
-		case item.Get("role").Exists() && (kind == "" || kind == "message"):
+		switch kind := item.Path("type").Text(); {
+		case item.Path("role").Exists() && (kind == "" || kind == "message"):
 			said := livekitText(item)
-			m := Listed{Item: name(item.Get("id")), Role: item.Get("role").String(), Content: &said}
+			m := Listed{Item: name(item.Path("id")), Role: item.Path("role").Text(), Content: &said}
 			if m.Role != "user" && m.Role != "assistant" || said == "" {
 				continue
 			}
-			if whole := livekitWhole(root); whole != "" && item.Get("id").String() == root.Get("item.id").String() {
+			if whole := livekitWhole(root); whole != "" && item.Path("id").Text() == root.Path("item.id").Text() {
 				m.Content = &whole
 			}
 			if id := livekitAnswer(item); id != "" {
 				m.Extra = map[string]map[string]string{"livekit": {"heardlog": id}}
 			}
-			if item.Get("interrupted").Bool() {
+			if item.Path("interrupted").Bool() {
 				m.Metadata = map[string]any{"interrupted": true}
 			}
 			if m.Role == "assistant" && livekitSaid(item) {
@@ -177,14 +177,14 @@ func livekitList(root gjson.Result) []Listed {
 			}
 			out = append(out, m)
 		case kind == "function_call":
-			call := listedCall{ID: text(first(item, "call_id|callId")), Type: "function"}
+			call := listedCall{ID: first(item, "call_id|callId").Str(), Type: "function"}
 			if call.ID == "" {
 				continue
 			}
-			call.Function.Name, call.Function.Arguments = text(item.Get("name")), text(first(item, "arguments|args"))
+			call.Function.Name, call.Function.Arguments = item.Path("name").Str(), first(item, "arguments|args").Str()
 			out = append(out, Listed{Role: "assistant", Calls: []listedCall{call}})
 		case kind == "function_call_output":
-			id, result := text(first(item, "call_id|callId")), text(item.Get("output"))
+			id, result := first(item, "call_id|callId").Str(), item.Path("output").Str()
 			if id == "" {
 				continue
 			}

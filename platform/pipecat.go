@@ -4,22 +4,22 @@ import (
 	"math"
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // botSpeech reads the account of heardlog's Python package of one answer: how much of its audio was
 // played, and which words that was.
-func botSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func botSpeech(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	if e.HeardMS == nil {
 		return false
 	}
 	ended := wordsUntil(e.Words, *e.HeardMS)
-	e.Estimated = row.Get("data.estimated").Bool()
-	switch row.Get("data.status").String() {
+	e.Estimated = row.Path("data.estimated").Bool()
+	switch row.Path("data.status").Text() {
 	case "completed":
 		e.Full, e.Generated, e.AtMS = true, wordsUntil(e.Words, math.MaxInt64), 0
 	case "interrupted":
-		e.Cut, e.By = true, causedBy(row.Get("data.caused_by").String())
+		e.Cut, e.By = true, causedBy(row.Path("data.caused_by").Text())
 		if *e.HeardMS == 0 { // that needs no estimate
 			e.Heard, e.Words, e.HeardMS = &ended, nil, nil
 		}

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // Key identifies a call as a platform does: "vapi.call:5f0c…". The part before the colon is the
@@ -17,7 +17,7 @@ type Key struct {
 	Weak bool
 }
 
-// Source is a place where a call's key may stand: a header or a path into the body (gjson's).
+// Source is a place where a call's key may stand: a header or a path into the body.
 type Source struct {
 	Name   string // of the key's kind, such as vapi.call; unique in all profiles
 	Header string // of a request; "" = none
@@ -145,7 +145,7 @@ func ChannelKey(channel string) string { return newKey(Source{Name: "agora.chann
 // bodyKeys returns the keys in the body of an event, by the platform's own profile. Each place that
 // has a value yields one: an event has the id of a room and its name, and the agent has one of
 // them.
-func bodyKeys(name string, root gjson.Result) []Key {
+func bodyKeys(name string, root peek.Value) []Key {
 	var out []Key
 	for _, p := range Profiles() {
 		if p.Name != name {
@@ -153,7 +153,7 @@ func bodyKeys(name string, root gjson.Result) []Key {
 		}
 		for _, s := range p.Sources {
 			for path := range strings.SplitSeq(s.event(), "|") {
-				if v := value(root.Get(path)); path != "" && v != "" {
+				if v := value(root.Path(path)); path != "" && v != "" {
 					out = append(out, newKey(s, v))
 				}
 			}
@@ -163,9 +163,9 @@ func bodyKeys(name string, root gjson.Result) []Key {
 }
 
 // value reads an id: a text, or a number.
-func value(v gjson.Result) string {
-	if v.Type == gjson.String || v.Type == gjson.Number {
-		return idOf(v.String())
+func value(v peek.Value) string {
+	if v.IsString() || v.IsNumber() {
+		return idOf(v.Text())
 	}
 	return ""
 }

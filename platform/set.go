@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // Own is a profile that a project adds: one header, or one path into the body of requests and
@@ -104,9 +104,9 @@ func find(s Source, header func(string) string, member func(string) []byte) (Key
 		if raw == nil {
 			continue
 		}
-		v := gjson.ParseBytes(raw)
+		v := peek.Parse(raw)
 		if nested {
-			v = v.Get(rest)
+			v = v.Path(rest)
 		}
 		if text := value(v); text != "" {
 			return newKey(s, text), true
@@ -124,7 +124,7 @@ func (s *Set) EventKeys(project, name string, header func(string) string, body [
 			if v := idOf(header(src.Header)); v != "" {
 				out = append(out, newKey(src, v))
 			}
-		} else if v := value(gjson.GetBytes(body, src.Path)); v != "" {
+		} else if v := value(peek.Parse(body).Path(src.Path)); v != "" {
 			out = append(out, newKey(src, v))
 		}
 	}

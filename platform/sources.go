@@ -3,7 +3,7 @@ package platform
 import (
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // sources returns the table of platforms and their events. Event numbers and names are data: a new
@@ -77,32 +77,32 @@ func sources() []source {
 	}
 }
 
-func always(gjson.Result) bool { return true }
+func always(peek.Value) bool { return true }
 
 // statusEnded reports whether Vapi's status of the call is that it has ended.
-func statusEnded(root gjson.Result) bool {
-	return first(root, "message.status|status").String() == "ended"
+func statusEnded(root peek.Value) bool {
+	return first(root, "message.status|status").Text() == "ended"
 }
 
 // echoed reads a row of the list that the platform keeps for its LLM.
-func echoed(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func echoed(_ peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	e.Echo = true
 	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
 }
 
-func cut(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func cut(_ peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	e.Cut = true
 	return true
 }
 
 // spoken drops rows without words: those of tool calls.
-func spoken(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func spoken(_ peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	return e.Heard != nil || e.Generated != ""
 }
 
 // relayInterrupt reads ConversationRelay's account of what was spoken. Without a text, the spoken
 // time counts.
-func relayInterrupt(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func relayInterrupt(_ peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	e.Cut = true
 	if e.Heard != nil && *e.Heard == "" && e.HeardMS != nil && *e.HeardMS > 0 {
 		e.Heard = nil
@@ -112,26 +112,26 @@ func relayInterrupt(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 
 // agoraContent reads a row of the engine's short-term memory. Without metadata its content is what
 // was heard, whatever was generated.
-func agoraContent(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func agoraContent(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	if e.Heard == nil {
 		return false
 	}
-	if row.Get("metadata.source").Exists() && !e.Cut {
+	if row.Path("metadata.source").Exists() && !e.Cut {
 		e.Full, e.Generated, e.Heard = true, *e.Heard, nil
 	}
 	return true
 }
 
 // agoraTurn is a row of the turn table, which holds no text.
-func agoraTurn(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func agoraTurn(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	if e.Turn == nil {
 		return false
 	}
-	switch row.Get("end.type").String() {
+	switch row.Path("end.type").Text() {
 	case "ok":
 		e.Full = true
 	case "interrupted":
-		e.Cut, e.By = true, causedBy(row.Get("end.metadata.caused_by").String())
+		e.Cut, e.By = true, causedBy(row.Path("end.metadata.caused_by").Text())
 	default:
 		return false
 	}
@@ -148,19 +148,20 @@ func causedBy(s string) string {
 }
 
 // truncated is a client's or the server's word on how much audio was played.
-func truncated(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func truncated(_ peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	e.Cut = true
 	return e.HeardMS != nil
 }
 
 // botOutput reads RTVI's account of one stretch of text: spoken to its end, or up to
 // spoken_progress.accumulated.
-func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	d := row.Get("data")
-	switch d.Get("spoken_status").String() {
+func botOutput(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
+	d := row.Path("data")
+	switch d.Path("spoken_status").Text() {
 	case "completed":
-		if s := d.Get("text"); s.Type == gjson.String {
-			e.Heard = &s.Str
+		if t := d.Path("text"); t.IsString() {
+			said := t.Str()
+			e.Heard = &said
 		}
 	case "in-progress":
 	default: // new, or a version that does not say: nothing of it is known to be played
@@ -172,13 +173,13 @@ func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 
 // retellRow reads a row of a growing transcript. The row before a user's row was interrupted there
 // or heard in full, and the last row is still being spoken unless the call is over.
-func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
+func retellRow(_ peek.Value, rows []peek.Value, i int, e *Evidence) bool {
 	if e.Heard == nil || strings.TrimSpace(*e.Heard) == "" {
 		return false
 	}
 	e.Playing, e.Account = true, true
 	for _, later := range rows[i+1:] {
-		if later.Get("role").String() == "user" {
+		if later.Path("role").Text() == "user" {
 			e.Cut = true
 		}
 	}
@@ -187,27 +188,27 @@ func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
 
 // vapiInterrupted reads the moment of an interruption; its speech events say what had been spoken
 // by then.
-func vapiInterrupted(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func vapiInterrupted(_ peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	e.Cut = true
 	return true
 }
 
 // vapiSpeech reads a stretch of speech that begins now. Its text is that of the whole turn and
 // identifies the answer; timing, if the voice has any, says what is spoken when.
-func vapiSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+func vapiSpeech(row peek.Value, _ []peek.Value, _ int, e *Evidence) bool {
 	m := row
-	if row.Get("message").IsObject() {
-		m = row.Get("message")
+	if row.Path("message").IsObject() {
+		m = row.Path("message")
 	}
 	e.Playing, e.StartMS, e.AtMS = true, e.AtMS, 0
-	e.Generated = text(m.Get("text"))
-	t := m.Get("timing")
-	switch t.Get("type").String() {
+	e.Generated = m.Path("text").Str()
+	t := m.Path("timing")
+	switch t.Path("type").Text() {
 	case "word-alignment":
 		e.Words = aligned(t)
 	case "word-progress":
 		// It comes at the end of a stretch: what it counts has been spoken.
-		said := leading(e.Generated, t.Get("wordsSpoken").Int())
+		said := leading(e.Generated, t.Path("wordsSpoken").Int())
 		e.Heard = &said
 		e.StartMS = 0
 	}
@@ -215,11 +216,11 @@ func vapiSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 }
 
 // aligned reads the three parallel lists of word-alignment.
-func aligned(t gjson.Result) []Word {
-	texts, starts, ends := t.Get("words").Array(), t.Get("wordsStartTimesMs").Array(), t.Get("wordsEndTimesMs").Array()
+func aligned(t peek.Value) []Word {
+	texts, starts, ends := t.Path("words").List(), t.Path("wordsStartTimesMs").List(), t.Path("wordsEndTimesMs").List()
 	var out []Word
 	for i := range min(len(texts), len(ends), MaxWords) {
-		w := Word{Text: texts[i].String(), EndMS: ends[i].Int()}
+		w := Word{Text: texts[i].Text(), EndMS: ends[i].Int()}
 		if i < len(starts) {
 			w.StartMS = starts[i].Int()
 		}

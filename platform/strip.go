@@ -1,6 +1,6 @@
 package platform
 
-import "github.com/tidwall/gjson"
+import "github.com/heardlog/heardlog/internal/peek"
 
 // Extra reports whether a platform adds this top-level member of a chat request for its own
 // endpoint. Strict upstreams refuse such members, and some hold the platform's secrets. With engine
@@ -17,7 +17,7 @@ func Extra(name string, value []byte, engine bool) bool {
 			return false
 		}
 		for _, key := range []string{"presence", "appId", "userId", "channel"} {
-			if gjson.GetBytes(value, key).Exists() {
+			if peek.At(value, key).Exists() {
 				return true
 			}
 		}

@@ -110,7 +110,7 @@ type Replayed struct {
 // Log keeps events, deliveries and attempts. webhooktest.Run is its full contract. A project sees
 // only its own rows; for anything else the methods return fault.NotFound.
 type Log interface {
-	// Events lists events; a Cursor that is none of its own is fault.Invalid.
+	// Events lists events. It returns fault.Invalid if q.Cursor was not returned by Events.
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
 	// Event returns one event with its body; project "" means any project.
 	Event(ctx context.Context, project, id string) (Event, error)

@@ -179,7 +179,7 @@ func (r *run) claim(ctx context.Context) {
 				if fault.Reported(err) {
 					level = zerolog.DebugLevel
 				}
-				r.c.Log.WithLevel(level).Err(err).Dur("retry_in", pause).Msg("claim webhook deliveries")
+				r.c.Log.WithLevel(level).Err(err).Dur("retry_in", pause).Msg("failed to claim webhook deliveries")
 				wait(ctx, pause)
 				continue
 			}

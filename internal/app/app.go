@@ -134,7 +134,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	g := newGuard(c)
 	a.quota = quota.New(quota.Config{
 		Rate: quota.Rate(c.RateLimit), Limit: memory.Usage{Messages: c.MessageQuota, Bytes: c.MBQuota << 20}, Count: a.store.Usage, Now: a.now,
-		OnError: func(err error) { a.problem("count what projects use", err) },
+		OnError: func(err error) { a.problem("failed to count project usage", err) },
 	})
 	observed.watchUsage(reg, a.quota)
 	a.countUsage(ctx)
@@ -261,7 +261,7 @@ func (a *App) countUsage(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
 	defer stop()
 	if _, err := a.quota.Usage(ctx, ""); err != nil {
-		a.log.Warn().Err(err).Msg("count what projects use")
+		a.log.Warn().Err(err).Msg("failed to count project usage")
 	}
 }
 

@@ -49,7 +49,7 @@ func newEvents(endpoints func() *[]webhook.Endpoint) (*events, error) {
 	return e, nil
 }
 
-// Wants implements memory.Events. An endpoint counts once its creation has been answered.
+// Wants implements agents.Events. An endpoint counts once its creation has been answered.
 func (e *events) Wants(project string, eventType int) bool {
 	list := e.endpoints()
 	w := e.wanted.Load()
@@ -76,7 +76,7 @@ func (e *events) read(list *[]webhook.Endpoint) *wanted {
 	return w
 }
 
-// Body implements memory.Events.
+// Body implements agents.Events.
 func (e *events) Body(f agents.EventFacts) ([]byte, error) {
 	a := f.Agent
 	about := webhook.About{

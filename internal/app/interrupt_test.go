@@ -168,7 +168,7 @@ func TestInterruptTargets(t *testing.T) {
 	if diff := cmp.Diff([]string{"0 user: a", "0 assistant: first", "1 user: b", "1 assistant: second", "2 user: c"}, texts(s.history(id).Contents)); diff != "" {
 		t.Error(diff)
 	}
-	s.interrupt(id, `{"heard":"something else entirely"}`).refused(http.StatusBadRequest, "InvalidFieldValue", "heard", "no part")
+	s.interrupt(id, `{"heard":"something else entirely"}`).refused(http.StatusBadRequest, "InvalidFieldValue", "heard", "not a part")
 	s.interrupt(id, `{"turn_id":0,"heard":"second"}`).refused(http.StatusBadRequest, "InvalidFieldValue", "heard", "turn 0")
 	for body, field := range map[string]string{
 		`{"turn_id":-1}`: "turn_id", `{"turn_id":"x"}`: "turn_id", `{"heard":1}`: "heard", `{"heard":"a\u0000"}`: "heard", `{"heard_ms":-1}`: "heard_ms",

@@ -40,7 +40,7 @@ func (a *App) kvHooks(name string, reg prometheus.Registerer) provider.Hooks {
 			select {
 			case a.hookQueue <- e:
 			default:
-				a.log.Error().Str("event", e.Hook).Msg("keys and values: too much happens for webhooks; one is left out")
+				a.log.Error().Str("event", e.Hook).Msg("key-value provider: event queue full, one event dropped")
 			}
 		}
 	}

@@ -172,7 +172,7 @@ func TestIncrement(t *testing.T) {
 	}
 	s.post(kvPath("n", "4", "increment"), `{}`).refused(http.StatusBadRequest, "InvalidFieldValue", "64 bits")
 	s.do(http.MethodPut, kvPath("n", "text"), `{"value":"1"}`).ok(nil)
-	s.post(kvPath("n", "text", "increment"), `{}`).refused(http.StatusConflict, "TaskConflict", "no number")
+	s.post(kvPath("n", "text", "increment"), `{}`).refused(http.StatusConflict, "TaskConflict", "not a number")
 	for _, delta := range []string{`"1"`, `1e3`, `[]`, "1" + strings.Repeat("0", 40)} {
 		s.post(kvPath("n", "x", "increment"), `{"delta":`+delta+`}`).refused(http.StatusBadRequest, "InvalidFieldValue", "delta")
 	}

@@ -56,16 +56,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// Appended implements memory.Observer.
+// Appended implements agents.Observer.
 func (m *metrics) Appended(n int) { m.appended.Add(float64(n)) }
 
-// Interrupted implements memory.Observer.
+// Interrupted implements agents.Observer.
 func (m *metrics) Interrupted(by string) { m.interrupt.WithLabelValues(by).Inc() }
 
-// Ghost implements memory.Observer.
+// Ghost implements agents.Observer.
 func (m *metrics) Ghost() { m.ghosts.Inc() }
 
-// Unheard implements memory.Observer.
+// Unheard implements agents.Observer.
 func (m *metrics) Unheard(tokens int64) { m.unheard.Add(float64(tokens)) }
 
 // fact counts an event of a fact.

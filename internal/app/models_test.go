@@ -216,7 +216,7 @@ func TestMemoryModels(t *testing.T) {
 		"a: [":              {"not valid YAML"},
 		"a: &x 1\nb: *x\n":  {"alias"},
 		"a: 1\n---\nb: 2\n": {"more than one"},
-		"1: 2\nb: .inf\n":   {"line 1", "no text", "quotes"},
+		"1: 2\nb: .inf\n":   {"line 1", "not text", "quotes"},
 		`"a": {"b":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + "}": {"64 levels"},
 	} {
 		s.do("PUT", modelsPath+"/bad", body).refused(http.StatusBadRequest, "InvalidRequestBody", words...)

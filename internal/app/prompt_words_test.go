@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // TestPromptWords plays random calls. In each turn the platform may report what was heard of the
@@ -42,8 +42,8 @@ func TestPromptWords(t *testing.T) {
 				}
 				w.ask(mode, ask, raw).ok(nil)
 				var sent []string
-				for _, m := range gjson.Parse(w.sent()).Array() {
-					sent = append(sent, strings.Fields(m.Get("content").String())...)
+				for _, m := range peek.Parse([]byte(w.sent())).List() {
+					sent = append(sent, strings.Fields(m.Path("content").Text())...)
 				}
 				if got, want := strings.Join(sent, " "), strings.Join(truth, " "); got != want {
 					t.Fatalf("turn %d, %s: the LLM is sent\n%s\nand the caller heard\n%s\nof the list\n%s", turn, mode, got, want, ask)

@@ -22,8 +22,8 @@ func TestResponsesWire(t *testing.T) {
 	for kind, raw := range map[string]string{"streamed": events("stop", `{`+thinks+`}`, plain), "whole": completion("stop", `{"role":"assistant","content":"At nine.",`+thinks+`}`)} {
 		w := newWire(t, nil)
 		made := w.respond(`"When?"`, raw)
-		kept := w.get(agent(w.id, "/responses/"+made.Get("id").String())).ok(nil)
-		for _, res := range []string{made.Raw, string(kept.body)} {
+		kept := w.get(agent(w.id, "/responses/"+made.Path("id").Text())).ok(nil)
+		for _, res := range []string{string(made), string(kept.body)} {
 			if !strings.Contains(res, `{"type":"reasoning_text","text":"Let me see."}`) || !strings.Contains(res, `"text":"At nine."`) {
 				t.Errorf("%s: %s", kind, res)
 			}
@@ -34,8 +34,8 @@ func TestResponsesWire(t *testing.T) {
 	const cited = `"annotations":[{"type":"url_citation","url_citation":{"url":"https://a.example","title":"A","start_index":0,"end_index":2}}]`
 	for kind, raw := range map[string]string{"streamed": events("stop", plain, `{`+cited+`}`), "whole": completion("stop", `{"role":"assistant","content":"At nine.",`+cited+`}`)} {
 		w := newWire(t, nil)
-		got := w.respond(`"When?"`, raw).Get("output.0.content.0.annotations.0")
-		if got.Get("type").String() != "url_citation" || got.Get("url").String() != "https://a.example" || got.Get("end_index").Int() != 2 {
+		got := w.respond(`"When?"`, raw).Path("output.0.content.0.annotations.0")
+		if got.Path("type").Text() != "url_citation" || got.Path("url").Text() != "https://a.example" || got.Path("end_index").Int() != 2 {
 			t.Errorf("%s: %s", kind, got)
 		}
 	}
@@ -47,7 +47,7 @@ func TestResponsesWire(t *testing.T) {
 	} {
 		w := newWire(t, nil)
 		res := w.respond(`"When?"`, `data: {"choices":[{"index":0,"delta":{"content":"At "}}]}`+"\n\ndata: "+failed+"\n\ndata: [DONE]\n\n")
-		if got := res.Get("error.message").String(); got != "model runner has stopped" || res.Get("status").String() != "failed" {
+		if got := res.Path("error.message").Text(); got != "model runner has stopped" || res.Path("status").Text() != "failed" {
 			t.Errorf("%s: %s", failed, res)
 		}
 		if e := w.lastAnswer(w.id); e.Failure == nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tidwall/gjson"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // strict is an LLM with a chat template that wants one system message, and user and assistant in
@@ -26,8 +26,8 @@ func (l *strict) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var roles []string
-	for _, m := range gjson.GetBytes(body, "messages").Array() {
-		roles = append(roles, m.Get("role").String())
+	for _, m := range peek.At(body, "messages").List() {
+		roles = append(roles, m.Path("role").Text())
 	}
 	l.mu.Lock()
 	l.seen = append(l.seen, strings.Join(roles, " "))
@@ -97,7 +97,7 @@ func (l *turnByTurn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen = append(l.seen, gjson.GetBytes(body, "messages").Raw)
+	l.seen = append(l.seen, string(peek.At(body, "messages")))
 	if n := len(l.seen) - 1; err == nil && n < len(l.answers) && l.answers[n] != "" {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, l.answers[n])

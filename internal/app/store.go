@@ -94,7 +94,7 @@ func (a *App) warnUnfinished(ctx context.Context) {
 	}
 	switch unfinished, err := s.Unfinished(ctx); {
 	case err != nil:
-		a.log.Warn().Err(err).Msg("it cannot be read whether an import was finished")
+		a.log.Warn().Err(err).Msg("cannot determine whether the last import finished")
 	case unfinished:
 		a.log.Warn().Msg("an import, restore or migration into this store was not finished or is still running: messages and deliveries may be missing. Run it again, or accept the store as it is with 'import --forget'")
 	}

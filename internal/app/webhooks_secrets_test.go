@@ -86,7 +86,7 @@ func TestEndpointSecret(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
-		`"secret":"x","secrets":[{}]`: "must not stand beside secrets", `"secret":""`: "must not be empty", `"secret":1`: "a string",
+		`"secret":"x","secrets":[{}]`: "cannot be combined with secrets", `"secret":""`: "must not be empty", `"secret":1`: "a string",
 	} {
 		s.post(hooks+"/endpoints", `{"url":"`+h.url+`",`+body+`}`).refused(http.StatusBadRequest, "InvalidFieldValue", "secret: ", want)
 	}

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // wire is a server with an LLM that answers each call with the bytes that the call names.
@@ -61,15 +60,26 @@ func (w *wire) body(messages, raw string) string {
 }
 
 // respond asks through the Responses API and returns the response, which a stream ends with.
-func (w *wire) respond(input, raw string) gjson.Result {
+func (w *wire) respond(input, raw string) peek.Value {
 	w.t.Helper()
 	body := strings.Replace(w.body("", raw), `"messages":[]`, `"model":"m","input":`+input, 1)
 	res := string(w.post(agent(w.id, "/responses"), body).ok(nil).body)
 	if strings.HasPrefix(raw, "{") {
-		return gjson.Parse(res)
+		return peek.Parse([]byte(res))
 	}
 	last := strings.TrimSpace(res[strings.LastIndex(res, "\ndata: ")+7:])
-	return gjson.Get(last, "response")
+	return peek.At([]byte(last), "response")
+}
+
+// members returns what the values of a list have at a path, joined by commas.
+func members(list peek.Value, path ...string) string {
+	var out []string
+	for _, v := range list.List() {
+		if m := v.At(path...); m.Exists() {
+			out = append(out, string(m))
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 // sent returns the messages of the last request to the LLM, those of the agent's settings left out.
@@ -79,7 +89,7 @@ func (w *wire) sent() string {
 	if len(seen) == 0 {
 		w.t.Fatal("the LLM was not asked")
 	}
-	return gjson.GetBytes(seen[len(seen)-1].Body, "messages").Raw
+	return string(peek.At(seen[len(seen)-1].Body, "messages"))
 }
 
 const (
@@ -219,11 +229,14 @@ func TestCallDeltas(t *testing.T) {
 			raw := events("tool_calls", deltas...)
 			w.ask("inject", asksUser, raw).ok(nil)
 			w.ask("inject", result+`,{"role":"tool","tool_call_id":"c2","content":"10"}`, events("stop", plain)).ok(nil)
-			calls := gjson.Get(w.sent(), `#(tool_calls).tool_calls.#.function.arguments`).Raw
-			if calls != `["{\"n\":1}","{\"n\":2}"]` || strings.Contains(w.sent(), "unknown") {
+			var calls string
+			for _, m := range peek.Parse([]byte(w.sent())).List() {
+				calls += members(m.At("tool_calls"), "function", "arguments")
+			}
+			if calls != `"{\"n\":1}","{\"n\":2}"` || strings.Contains(w.sent(), "unknown") {
 				t.Errorf("the LLM is sent %s", w.sent())
 			}
-			if res := w.respond(`"When?"`, raw); res.Get("output.#.arguments").Raw != `["{\"n\":1}","{\"n\":2}"]` {
+			if res := w.respond(`"When?"`, raw); members(res.At("output"), "arguments") != `"{\"n\":1}","{\"n\":2}"` {
 				t.Errorf("the response is %s", res)
 			}
 		})
@@ -349,9 +362,9 @@ func TestThoughtsInText(t *testing.T) {
 				t.Errorf("%q %s: heard %q", in, kind, got)
 			}
 			res := w.respond(`"Sure?"`, raw)
-			kept := gjson.ParseBytes(w.get(agent(w.id, "/responses/"+res.Get("id").String())).ok(nil).body)
-			for _, res := range []gjson.Result{res, kept} {
-				if got := res.Get(`output.#(type=="message").content.0.text`).String(); got != want {
+			kept := peek.Parse(w.get(agent(w.id, "/responses/"+res.Path("id").Text())).ok(nil).body)
+			for _, res := range []peek.Value{res, kept} {
+				if got := members(res.At("output"), "content", "0", "text"); got != `"`+want+`"` {
 					t.Errorf("%q %s: the response is %s", in, kind, res)
 				}
 			}
@@ -376,15 +389,15 @@ func TestFinishReasons(t *testing.T) {
 			w := newWire(t, nil)
 			w.ask("inject", asksUser, raw).ok(nil)
 			list := w.get(agent(w.id, "/messages")).ok(nil).body
-			if got := gjson.GetBytes(list, "messages.1.generated_complete").Bool(); got != tt.complete {
+			if got := peek.At(list, "messages", "1", "generated_complete").Bool(); got != tt.complete {
 				t.Errorf("%s: generated_complete %v", finish, got)
 			}
-			told := gjson.GetBytes(list, "messages.1.metadata.finish_reason").String()
+			told := peek.At(list, "messages", "1", "metadata", "finish_reason").Text()
 			if want := map[bool]string{true: "", false: finish}[finish == "stop"]; told != want {
 				t.Errorf("%s: metadata.finish_reason %q", finish, told)
 			}
 			res := w.respond(`"Sure?"`, raw)
-			if got := res.Get("incomplete_details.reason").String(); got != tt.reason || (res.Get("status").String() == "completed") != (tt.reason == "") {
+			if got := res.Path("incomplete_details.reason").Text(); got != tt.reason || (res.Path("status").Text() == "completed") != (tt.reason == "") {
 				t.Errorf("%s: the response is %s", finish, res)
 			}
 		}
@@ -403,10 +416,10 @@ func TestVendorShapes(t *testing.T) {
 		w := newWire(t, nil)
 		w.ask("inject", asksUser, `data: {"choices":[{"index":0,"delta":{"content":"Fine \ud83d"}}]}`+"\n\n"+`data: {"choices":[{"index":0,"delta":{"content":"\ude00 then."}}]}`+"\n\ndata: "+last+"\n\ndata: [DONE]\n\n").ok(nil)
 		list := w.get(agent(w.id, "/messages")).ok(nil).body
-		if got := gjson.GetBytes(list, "messages.1.usage.prompt_tokens").Int(); got != 7 {
+		if got := peek.At(list, "messages", "1", "usage", "prompt_tokens").Int(); got != 7 {
 			t.Errorf("%s: %s", name, list)
 		}
-		if got := gjson.GetBytes(list, "messages.1.content").String(); got != "Fine \U0001F600 then." {
+		if got := peek.At(list, "messages", "1", "content").Text(); got != "Fine \U0001F600 then." {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -441,8 +454,8 @@ func TestHeardInPrompt(t *testing.T) {
 					}
 					check := func(more int) {
 						t.Helper()
-						list := gjson.Parse(w.sent()).Array()
-						if len(list) != 3+more || list[1].Get("role").String() != "assistant" || !strings.HasPrefix(list[1].Get("content").String(), heard) {
+						list := peek.Parse([]byte(w.sent())).List()
+						if len(list) != 3+more || list[1].Path("role").Text() != "assistant" || !strings.HasPrefix(list[1].Path("content").Text(), heard) {
 							t.Errorf("the LLM is sent %s", w.sent())
 						}
 						if strings.Count(w.sent(), "The train leaves") != 1 || heard != answer && projection == "heard_only" && strings.Contains(w.sent(), "platform") {
@@ -470,8 +483,8 @@ func TestGreetingInPlace(t *testing.T) {
 	for range 2 {
 		w.ask("reconcile", asksUser+","+greets+`,{"role":"assistant","content":"At nine."},{"role":"user","content":"Sure?"}`, events("stop", plain)).ok(nil)
 		var said []string
-		for _, m := range gjson.Parse(w.sent()).Array() {
-			said = append(said, m.Get("content").String())
+		for _, m := range peek.Parse([]byte(w.sent())).List() {
+			said = append(said, m.Path("content").Text())
 		}
 		if got := strings.Join(said, "|"); got != "Hello, how can I help?|When?|At nine.|Sure?" {
 			t.Errorf("the LLM is sent %s", got)

@@ -36,7 +36,6 @@ const (
 	envModule  = "github.com/caarlos0/env/v11"
 	cors       = "github.com/rs/cors"
 	errgroup   = "golang.org/x/sync"
-	gjson      = "github.com/tidwall/gjson"
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
@@ -81,6 +80,7 @@ func rules() map[string]rule {
 		"internal/fault":               {},
 		"internal/secret":              {nil, []string{jsonExp}},
 		"internal/text":                {[]string{"internal/fault"}, []string{jsonExp}},
+		"internal/peek":                {nil, []string{jsonExp}},
 		"internal/breaker":             {},
 		"internal/embedding":           {},
 		"internal/cache":               {nil, []string{lru}},
@@ -111,7 +111,7 @@ func rules() map[string]rule {
 		"memory/vector":                {[]string{"job", "memory/record", "memory/resident", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
 		"memory/seal":                  {},
 		"memory/redact":                {[]string{"internal/fault"}, []string{jsonExp}},
-		"memory/told":                  {[]string{"memory", "memory/agents", "internal/text"}, []string{gjson}},
+		"memory/told":                  {[]string{"internal/peek", "memory", "memory/agents", "internal/text"}, nil},
 		"memory/turntable":             {[]string{"memory", "memory/agents"}, nil},
 		"memory/view":                  {[]string{"memory/heard", "memory/window", "internal/fault", "internal/text"}, nil},
 		"memory/window":                {[]string{"internal/fault", "internal/text"}, nil},
@@ -121,9 +121,9 @@ func rules() map[string]rule {
 		"memory/model":                 {[]string{"memory", "memory/ossa", "memory/record", "memory/window", "internal/fault"}, nil},
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault", "internal/text"}, []string{jsonSchema, yaml}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
-		"llmadapter":                   {[]string{"platform", "internal/fault", "internal/secret", "internal/text"}, []string{jsonExp}},
+		"llmadapter":                   {[]string{"internal/peek", "platform", "internal/fault", "internal/secret", "internal/text"}, []string{jsonExp}},
 		"llmadapter/responses":         {[]string{"llmadapter", "memory", "internal/fault", "internal/text"}, []string{jsonExp}},
-		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
+		"platform":                     {[]string{"internal/peek", "internal/fault"}, nil},
 		"memory/export":                {[]string{"memory", "memory/codec", "memory/items", "memory/record", "webhook", "internal/fault", "internal/secret"}, nil},
 		"memory/engine":                {[]string{"memory", "memory/codec", "internal/cache", "internal/fault"}, nil},
 		"memory/kv/kvtest":             {[]string{"memory/kv", "internal/fault"}, []string{cmpModule}},
@@ -140,19 +140,19 @@ func rules() map[string]rule {
 		"memory/postgres/postgrestest": {nil, []string{pgx}},
 		"memory/storetest":             {append(driver, "internal/secret", "memory/engine", "memory/inmem", "memory/turntable"), []string{cmpModule}},
 		"webhook/webhooktest":          {driver, []string{cmpModule}},
-		"internal/genai":               {[]string{"llmadapter"}, []string{otel, gjson}},
-		"internal/prompt":              {[]string{"memory", "memory/agents", "memory/redact", "memory/remember", "memory/echo", "memory/heard", "memory/view", "memory/window", "llmadapter", "internal/fault", "internal/text", "internal/toolbox"}, []string{gjson}},
-		"internal/turn":                {[]string{"internal/genai", "internal/prompt", "memory", "memory/agents", "memory/redact", "memory/remember", "memory/told", "memory/heard", "llmadapter", "internal/breaker", "internal/fault", "internal/secret", "internal/text", "internal/toolbox"}, []string{zerolog, prometheus, otel, gjson}},
-		"internal/toolbox":             {[]string{"memory/remember", "llmadapter", "internal/fault", "internal/text"}, []string{gjson}},
+		"internal/genai":               {[]string{"internal/peek", "llmadapter"}, []string{otel}},
+		"internal/prompt":              {[]string{"internal/peek", "memory", "memory/agents", "memory/redact", "memory/remember", "memory/echo", "memory/heard", "memory/view", "memory/window", "llmadapter", "internal/fault", "internal/text", "internal/toolbox"}, nil},
+		"internal/turn":                {[]string{"internal/peek", "internal/genai", "internal/prompt", "memory", "memory/agents", "memory/redact", "memory/remember", "memory/told", "memory/heard", "llmadapter", "internal/breaker", "internal/fault", "internal/secret", "internal/text", "internal/toolbox"}, []string{zerolog, prometheus, otel}},
+		"internal/toolbox":             {[]string{"internal/peek", "memory/remember", "llmadapter", "internal/fault", "internal/text"}, nil},
 		"internal/quota":               {[]string{"memory", "memory/items", "memory/record", "internal/fault"}, []string{xtime, errgroup}},
 		"internal/tail":                {[]string{"memory", "memory/agents", "memory/feed", "internal/fault", "internal/text"}, []string{zerolog, prometheus}},
 		"internal/summary":             {[]string{"job", "memory", "memory/agents", "memory/context", "memory/record", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
 		"handlers":                     {[]string{"memory/told", "memory/caller", "memory/checkpoint", "memory/record", "memory/redact", "internal/access", "internal/agoratoken", "internal/apidocs", "internal/guide", "internal/mcp", "internal/page", "internal/text", "memory", "memory/agents", "memory/facts", "memory/items", "memory/knowledge", "memory/pattern", "memory/recall", "memory/vector", "memory/remember", "memory/kv", "memory/turntable", "memory/view", "memory/heard", "memory/window", "memory/model", "memory/ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/prompt", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"internal/simulate":            {},
-		"internal/mcp":                 {nil, []string{mcpSDK, mcpSchema, gjson}},
+		"internal/mcp":                 {[]string{"internal/peek"}, []string{mcpSDK, mcpSchema}},
 		"internal/access":              {[]string{"memory/kv", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, xtime}},
-		"internal/scrub":               {[]string{"memory", "webhook", "internal/event"}, []string{gjson}},
+		"internal/scrub":               {[]string{"internal/peek", "memory", "webhook", "internal/event"}, nil},
 		"internal/drivers":             {[]string{"memory/engine", "memory/inmem", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/backup":              {[]string{"internal/depot", "memory/export"}, []string{age, compress}},
 		"internal/depot":               {nil, []string{minio}},

@@ -218,7 +218,7 @@ func TestBackupRefused(t *testing.T) {
 		{"a label", []string{"-label", "a/b", place}, "-label"},
 		{"keep", []string{"-keep", "-1", place}, "-keep"},
 		{"no keys", []string{"-plain", "s3://b/x"}, "AWS_ACCESS_KEY_ID"},
-		{"another scheme", []string{"-plain", "ftp://b/x"}, "ftp://"},
+		{"another scheme", []string{"-plain", "ftp://b/x"}, "unsupported scheme ftp"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

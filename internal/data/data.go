@@ -74,7 +74,7 @@ func (f ScopeFlags) scope() (export.Scope, error) {
 		return s, errors.New("--agent: needs --project, since agents of two projects may have one ID")
 	}
 	if s.Project != "" && !config.ValidProject(s.Project) {
-		return s, fmt.Errorf("--project: %q is no project", s.Project)
+		return s, fmt.Errorf("--project: %q is not a project", s.Project)
 	}
 	return s, nil
 }

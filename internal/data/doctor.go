@@ -105,7 +105,7 @@ func (d *diagnoser) settings() config.Config {
 		}
 	}
 	for _, name := range config.Unknown(d.e.Environ) {
-		d.say(diagnosis{levelWarn, "settings", name + " is no setting", "look for a misspelling; heardlog help settings lists all"})
+		d.say(diagnosis{levelWarn, "settings", name + " is not a setting", "look for a misspelling; heardlog help settings lists all"})
 	}
 	if err == nil {
 		d.say(diagnosis{Level: levelOK, About: "settings", What: "all can be read"})

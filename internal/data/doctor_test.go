@@ -62,7 +62,7 @@ func TestDoctor(t *testing.T) {
 	}{
 		{"all well", func(map[string]string) {}, []string{"ok   settings all can be read", "is not there yet", "can be written", "free", "warn clock    ours is", "status 401"}, false},
 		{"a setting that cannot be read", func(m map[string]string) { m["HEARDLOG_IDLE_TIMEOUT"] = "soon" }, []string{"FAIL settings HEARDLOG_IDLE_TIMEOUT"}, true},
-		{"a name that is none", func(m map[string]string) { m["HEARDLOG_STORRE"] = secret }, []string{"warn settings HEARDLOG_STORRE is no setting"}, false},
+		{"a name that is none", func(m map[string]string) { m["HEARDLOG_STORRE"] = secret }, []string{"warn settings HEARDLOG_STORRE is not a setting"}, false},
 		{"nobody there", func(m map[string]string) { m["HEARDLOG_LLM_URL"] = "http://127.0.0.1:1024/" + secret }, []string{"FAIL upstream http://127.0.0.1:1024 cannot be reached"}, true},
 		{"an address that is not allowed", func(m map[string]string) { m["HEARDLOG_LLM_URL"] = "http://10.1.2.3/v1" }, []string{"FAIL upstream", "HEARDLOG_OUTBOUND_ALLOW"}, true},
 		{"a folder that cannot be", func(m map[string]string) { m["HEARDLOG_STORE"] = "sqlite:/proc/self/none/h.db" }, []string{"FAIL store"}, true},

@@ -43,7 +43,7 @@ func passphrase(file string) (string, error) {
 	line, _, _ := strings.Cut(string(b), "\n")
 	line = strings.TrimSuffix(line, "\r")
 	if len(line) < 12 {
-		return "", errors.New("--passphrase-file: its first line is the passphrase, and needs 12 bytes at least")
+		return "", errors.New("--passphrase-file: the first line, the passphrase, must have at least 12 bytes")
 	}
 	return line, nil
 }
@@ -89,7 +89,7 @@ func identities(files []string, passFile string) (out []age.Identity, err error)
 		}
 		list, err := age.ParseIdentities(bytes.NewReader(b))
 		if err != nil {
-			return nil, fmt.Errorf("--identity: %s is no file of age identities", name)
+			return nil, fmt.Errorf("--identity: %s is not a file of age identities", name)
 		}
 		out = append(out, list...)
 	}

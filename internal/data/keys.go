@@ -38,7 +38,7 @@ type keysCreate struct {
 // Run creates a key.
 func (r *keysCreate) Run(ctx context.Context, e Env) error {
 	if !config.ValidProject(r.Project) {
-		return fmt.Errorf("--project: %q is no project", r.Project)
+		return fmt.Errorf("--project: %q is not a project", r.Project)
 	}
 	k := access.Key{Name: r.Name}
 	for _, s := range r.Scopes {

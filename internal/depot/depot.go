@@ -20,7 +20,7 @@ type Depot interface {
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// List returns the names with that prefix, in order.
 	List(ctx context.Context, prefix string) ([]string, error)
-	// Remove removes a file. It is no error if there is none.
+	// Remove removes a file. It is not an error if there is none.
 	Remove(ctx context.Context, name string) error
 	// Sweep removes what a killed process has left of writing such files, if it is older than a
 	// day, and returns how many that were.
@@ -48,7 +48,7 @@ func Open(place string, getenv func(string) string) (Depot, error) {
 		return nil, errors.New("the URL of the bucket cannot be read")
 	}
 	if u.Scheme != "s3" {
-		return nil, fmt.Errorf("%s:// is no place for files: a folder, or s3://bucket/prefix", u.Scheme)
+		return nil, fmt.Errorf("unsupported scheme %s: use a folder or s3://bucket/prefix", u.Scheme)
 	}
 	return newBucket(u, getenv)
 }

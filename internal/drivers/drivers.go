@@ -1,5 +1,5 @@
 // Package drivers opens stores with an engine above each. A SQLite, a Postgres and an InMemory are
-// memory.Ledgers that have all other methods of their driver.
+// memory.Ledger values that have all other methods of their driver.
 package drivers
 
 import (

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
@@ -22,7 +22,7 @@ import (
 func Span(body []byte) string { return strings.TrimSpace("chat " + model(body)) }
 
 // model returns the model that a request asks for.
-func model(body []byte) string { return clipped(gjson.GetBytes(body, "model").String()) }
+func model(body []byte) string { return clipped(peek.At(body, "model").Text()) }
 
 // Request returns the attributes of a call.
 func Request(call *llmadapter.Call) []attribute.KeyValue {
@@ -46,7 +46,7 @@ func Response(rec *llmadapter.Record) (out []attribute.KeyValue) {
 		"gen_ai.usage.input_tokens": "prompt_tokens", "gen_ai.usage.output_tokens": "completion_tokens",
 		"gen_ai.usage.cache_read.input_tokens": "prompt_tokens_details.cached_tokens",
 	} {
-		if n := gjson.GetBytes(rec.Usage, path); n.Type == gjson.Number {
+		if n := peek.Parse(rec.Usage).Path(path); n.IsNumber() {
 			out = append(out, attribute.Int64(name, n.Int()))
 		}
 	}

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
@@ -33,17 +32,17 @@ type part struct {
 func InputMessages(body []byte) string {
 	out := []message{}
 	size := 0
-	list := gjson.GetBytes(body, "messages").Array()
+	list := peek.At(body, "messages").List()
 	for _, m := range slices.Backward(list) {
-		text := llmadapter.ContentText([]byte(m.Get("content").Raw))
-		calls := m.Get("tool_calls").Raw
+		text := llmadapter.ContentText(m.At("content"))
+		calls := m.At("tool_calls")
 		if size += len(text) + len(calls); size > MaxContent {
 			if len(out) > 0 {
 				break
 			}
-			text, calls = newest(text), "" // else the question itself would be missing
+			text, calls = newest(text), nil // else the question itself would be missing
 		}
-		out = append(out, message{Role: m.Get("role").String(), Parts: parts(text, calls)})
+		out = append(out, message{Role: m.At("role").Text(), Parts: parts(text, calls)})
 	}
 	slices.Reverse(out)
 	return encode(out)
@@ -51,10 +50,10 @@ func InputMessages(body []byte) string {
 
 // OutputMessages returns what the model said, as JSON for the attribute gen_ai.output.messages.
 func OutputMessages(rec *llmadapter.Record) string {
-	text, calls := rec.Generated(), string(rec.ToolCalls())
+	text, calls := rec.Generated(), rec.ToolCalls()
 	text = newest(text)
 	if len(text)+len(calls) > MaxContent {
-		calls = ""
+		calls = nil
 	}
 	return encode([]message{{Role: "assistant", Parts: parts(text, calls), Finish: rec.Finish}})
 }
@@ -67,14 +66,14 @@ func newest(text string) string {
 	return strings.ToValidUTF8(text[len(text)-MaxContent:], "") // a character may be cut in two
 }
 
-func parts(text, calls string) []part {
+func parts(text string, calls []byte) []part {
 	out := []part{}
 	if text != "" {
 		out = append(out, part{Type: "text", Content: text})
 	}
-	for _, c := range gjson.Parse(calls).Array() {
-		args := json.RawMessage(c.Get("function.arguments").Raw)
-		out = append(out, part{Type: "tool_call", ID: c.Get("id").String(), Name: c.Get("function.name").String(), Arguments: args})
+	for _, c := range peek.Parse(calls).List() {
+		args := json.RawMessage(c.At("function", "arguments"))
+		out = append(out, part{Type: "tool_call", ID: c.At("id").Text(), Name: c.At("function", "name").Text(), Arguments: args})
 	}
 	return out
 }

@@ -10,7 +10,8 @@ import (
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/internal/peek"
 )
 
 // schemas holds the schema of each type of arguments and results, which takes long to make.
@@ -50,30 +51,27 @@ func withoutNull(s *jsonschema.Schema) {
 // readArguments reads the arguments of a tool into in. An argument that is null is as if it were
 // missing. Errors name the argument, the fault and what is allowed, for the model to read.
 func readArguments(tool string, s *jsonschema.Schema, raw json.RawMessage, in any) error {
-	root := gjson.ParseBytes(raw)
+	root := peek.Parse(raw)
 	switch {
-	case !root.Exists() || root.Type == gjson.Null:
-		root = gjson.Parse("{}")
+	case root.IsNull():
 	case !root.IsObject():
 		return fmt.Errorf("the arguments of %s must be an object, not %s", tool, kindOf(root))
 	}
 	given := map[string]json.RawMessage{}
-	var err error
-	root.ForEach(func(name, v gjson.Result) bool {
-		p := s.Properties[name.Str]
+	err := peek.Object(root, func(quoted, value []byte) error {
+		name, v := peek.Unquote(quoted), peek.Value(value)
+		p := s.Properties[name]
 		switch {
 		case p == nil:
-			err = fmt.Errorf("%.80s: is not an argument of %s; its arguments are %s", name.Str, tool, strings.Join(s.PropertyOrder, ", "))
-		case v.Type == gjson.Null:
-		default:
-			if err = checkArgument(name.Str, p, v); err == nil {
-				given[name.Str] = json.RawMessage(v.Raw)
-				if p.Type == "integer" {
-					given[name.Str] = fmt.Appendf(nil, "%.0f", v.Num) // a model may write 5.0
-				}
-			}
+			return fmt.Errorf("%.80s: is not an argument of %s; its arguments are %s", name, tool, strings.Join(s.PropertyOrder, ", "))
+		case v.IsNull():
+			return nil
 		}
-		return err == nil
+		given[name] = json.RawMessage(v)
+		if p.Type == "integer" {
+			given[name] = fmt.Appendf(nil, "%.0f", v.Float()) // a model may write 5.0
+		}
+		return checkArgument(name, p, v)
 	})
 	if err != nil {
 		return err
@@ -91,13 +89,13 @@ func readArguments(tool string, s *jsonschema.Schema, raw json.RawMessage, in an
 }
 
 // checkArgument refuses a value that is not of the schema's type.
-func checkArgument(name string, s *jsonschema.Schema, v gjson.Result) error {
+func checkArgument(name string, s *jsonschema.Schema, v peek.Value) error {
 	ok, want := false, ""
 	switch s.Type {
 	case "string":
-		ok, want = v.Type == gjson.String, "a string"
+		ok, want = v.IsString(), "a string"
 	case "integer":
-		ok, want = v.Type == gjson.Number && v.Num == math.Trunc(v.Num) && math.Abs(v.Num) < 1<<53, "a whole number"
+		ok, want = v.IsNumber() && v.Float() == math.Trunc(v.Float()) && math.Abs(v.Float()) < 1<<53, "a whole number"
 	case "array":
 		ok, want = v.IsArray(), "a list"
 	}
@@ -108,7 +106,7 @@ func checkArgument(name string, s *jsonschema.Schema, v gjson.Result) error {
 		}
 		return fmt.Errorf("%s: must be %s%s, not %s", name, want, about, kindOf(v))
 	}
-	for i, e := range v.Array() {
+	for i, e := range v.List() {
 		if s.Items != nil {
 			if err := checkArgument(fmt.Sprintf("%s[%d]", name, i), s.Items, e); err != nil {
 				return err
@@ -119,18 +117,18 @@ func checkArgument(name string, s *jsonschema.Schema, v gjson.Result) error {
 }
 
 // kindOf returns what a value is, in words. A number is shown.
-func kindOf(v gjson.Result) string {
+func kindOf(v peek.Value) string {
 	switch {
-	case v.Type == gjson.Null:
+	case v.IsNull():
 		return "null"
-	case v.Type == gjson.String:
+	case v.IsString():
 		return "a string"
-	case v.Type == gjson.Number:
-		return fmt.Sprintf("%.30s", v.Raw)
+	case v.IsNumber():
+		return fmt.Sprintf("%.30s", v)
 	case v.IsArray():
 		return "a list"
 	case v.IsObject():
 		return "an object"
 	}
-	return v.Raw // true or false
+	return string(v) // true or false
 }

@@ -6,8 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -155,7 +154,7 @@ func withoutBlocks(content []byte) []byte {
 	}
 	out, changed := parts[:0], false
 	for _, part := range parts {
-		said := gjson.GetBytes(part, "text").String()
+		said := peek.At(part, "text").Text()
 		left := remember.Strip(said)
 		if left != said {
 			changed = true

@@ -30,8 +30,8 @@ import (
 const (
 	ModeInject    = "inject"    // it sends only what is new
 	ModeReconcile = "reconcile" // it sends its whole history with each call
-	// ModeOff, in ModeHeader only, is for a question that is no turn of the conversation, such as a
-	// platform's request for a summary.
+	// ModeOff, in ModeHeader only, is for a question that is not a turn of the conversation, such
+	// as a platform's request for a summary.
 	ModeOff = "off"
 )
 
@@ -405,7 +405,7 @@ func (p *Plan) unsolicited(add []memory.Message, voiced bool) bool {
 	return !voiced || last < len(p.req.Messages)-1
 }
 
-// lastSpoken returns the index of the last message of the list that is no instruction, or -1.
+// lastSpoken returns the index of the last message of the list that is not an instruction, or -1.
 func (p *Plan) lastSpoken() int {
 	last := len(p.req.Messages) - 1
 	for last >= 0 && p.req.Messages[last].IsSystem() {

@@ -1,12 +1,10 @@
 package prompt
 
 import (
-	"maps"
 	"slices"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory/window"
@@ -19,20 +17,24 @@ func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
-	own := gjson.ParseBytes(raw)
+	own := peek.Parse(raw)
 	if !own.IsObject() {
 		return nil, fault.At(fault.Invalid, llmadapter.OwnMember, "must be an object with the field policy")
 	}
-	for _, name := range slices.Sorted(maps.Keys(own.Map())) {
-		if name != "policy" {
-			return nil, fault.At(fault.Invalid, llmadapter.OwnMember+"."+text.Clip(name, 60), "is not a field of this call; the only one here is policy")
+	err := peek.Object(own, func(name, _ []byte) error {
+		if !peek.NameIs(name, "policy") {
+			return fault.At(fault.Invalid, llmadapter.OwnMember+"."+text.Clip(peek.Unquote(name), 60), "is not a field of this call; the only one here is policy")
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	policy := own.Get("policy")
-	if policy.Type == gjson.Null {
+	policy := own.At("policy")
+	if policy.IsNull() {
 		return nil, nil
 	}
-	p, err := window.Decode(llmadapter.OwnMember+".policy", []byte(policy.Raw))
+	p, err := window.Decode(llmadapter.OwnMember+".policy", policy)
 	if err != nil {
 		return nil, err
 	}

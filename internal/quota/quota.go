@@ -21,7 +21,7 @@ import (
 // Config configures a Keeper. Count and Now are required.
 type Config struct {
 	Rate  Rate         // of one project
-	Limit memory.Usage // of one project; a zero field is no limit, Agents is not used
+	Limit memory.Usage // of one project; a zero field means no limit, Agents is not used
 	// Count returns what each project has stored.
 	Count func(ctx context.Context) ([]memory.Usage, error)
 	Now   func() time.Time
@@ -163,7 +163,7 @@ func plus(a, b memory.Usage) memory.Usage {
 }
 
 // Stored counts messages that this server has stored, by about how many bytes. It implements
-// memory.Quota.
+// agents.Quota.
 func (k *Keeper) Stored(project string, messages int, bytes int64) {
 	project = items.ProjectOf(project) // memories outside ledgers are the project's too
 	k.mu.Lock()
@@ -177,7 +177,7 @@ func (k *Keeper) Stored(project string, messages int, bytes int64) {
 }
 
 // Room fails with fault.Quota if the project may not store that much more. It implements
-// memory.Quota.
+// agents.Quota.
 func (k *Keeper) Room(project string, messages int, bytes int64) error {
 	if messages == 0 && bytes == 0 || k.c.Limit.Messages == 0 && k.c.Limit.Bytes == 0 {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Rate limits what one project may do in a second, on one server. A zero field is no limit.
+// Rate limits what one project may do in a second, on one server. A zero field means no limit.
 type Rate struct {
 	Requests int64
 	Messages int64 // stored, of every role
 	Bytes    int64 // of request bodies
 }
 
-// buckets are a project's token buckets. Each holds a second's worth; nil is no limit.
+// buckets are a project's token buckets. Each holds a second's worth; nil means no limit.
 //
 // A request is let in while no bucket is empty, and what it costs is taken when that is known. One
 // that costs more than a bucket holds is let in too, and the next ones wait for as long as it was

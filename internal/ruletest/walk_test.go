@@ -88,16 +88,7 @@ func functions(t *testing.T, dir string) map[string]bool {
 			}
 			name := fn.Name.Name
 			if fn.Recv != nil {
-				typ := fn.Recv.List[0].Type
-				if star, ok := typ.(*ast.StarExpr); ok {
-					typ = star.X
-				}
-				if index, ok := typ.(*ast.IndexExpr); ok {
-					typ = index.X
-				}
-				if id, ok := typ.(*ast.Ident); ok {
-					name = id.Name + "." + name
-				}
+				name = receiver(fn) + "." + name
 			}
 			out[name] = true
 		}

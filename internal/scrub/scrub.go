@@ -3,14 +3,14 @@
 package scrub
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/heardlog/heardlog/internal/event"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -25,8 +25,8 @@ type Log interface {
 func Events(ctx context.Context, log Log, project, agentID string, ledger []memory.Message) (out []memory.Event, err error) {
 	g := newErased(ledger)
 	err = log.AgentEvents(ctx, project, agentID, func(e webhook.Event) error {
-		if body := g.without(e.Type, string(e.Body)); body != string(e.Body) {
-			out = append(out, memory.Event{ID: e.ID, Type: e.Type, CreatedMS: e.CreatedMS, Body: []byte(body)})
+		if body := g.without(e.Type, e.Body); !bytes.Equal(body, e.Body) {
+			out = append(out, memory.Event{ID: e.ID, Type: e.Type, CreatedMS: e.CreatedMS, Body: body})
 		}
 		return nil
 	})
@@ -67,43 +67,43 @@ func newErased(ledger []memory.Message) *erased {
 
 // without returns the body of an event without the words of removed messages. Everything else stays
 // byte for byte.
-func (g *erased) without(eventType int, body string) string {
+func (g *erased) without(eventType int, body []byte) []byte {
 	switch eventType {
 	case event.History:
-		return change(body, "payload.contents", func(list gjson.Result) string {
-			return array(list, func(m gjson.Result) string {
+		return change(body, "payload.contents", func(list peek.Value) string {
+			return array(list, func(m peek.Value) string {
 				if g.holds(m) {
 					return ""
 				}
-				return m.Raw
+				return string(m)
 			})
 		})
 	case event.Message:
-		return change(body, "payload.messages", func(list gjson.Result) string {
-			return array(list, func(m gjson.Result) string {
-				if gone := g.bySeq[m.Get("seq").Int()]; gone != nil {
+		return change(body, "payload.messages", func(list peek.Value) string {
+			return array(list, func(m peek.Value) string {
+				if gone := g.bySeq[m.At("seq").Int()]; gone != nil {
 					return tombstone(gone)
 				}
-				return m.Raw
+				return string(m)
 			})
 		})
 	case event.Interrupted:
-		if g.bySeq[gjson.Get(body, "payload.seq").Int()] == nil {
+		if g.bySeq[peek.At(body, "payload", "seq").Int()] == nil {
 			return body
 		}
-		body = change(body, "payload.state", func(gjson.Result) string { return `"` + string(memory.Removed) + `"` })
+		body = change(body, "payload.state", func(peek.Value) string { return `"` + string(memory.Removed) + `"` })
 		for _, text := range []string{"heard", "sent", "generated"} {
 			body = change(body, "payload."+text, empty)
 		}
 	case event.Error: // an upstream may repeat what it was sent
-		if g.answers[gjson.Get(body, "payload.turn_id").Int()] {
-			for i := range gjson.Get(body, "payload.errors").Array() {
+		if g.answers[peek.At(body, "payload", "turn_id").Int()] {
+			for i := range peek.At(body, "payload", "errors").List() {
 				body = change(body, "payload.errors."+strconv.Itoa(i)+".message", empty)
 			}
 		}
 	case event.Turns:
-		for i, turn := range gjson.Get(body, "payload.turns").Array() {
-			if g.answers[turn.Get("turn_id").Int()] {
+		for i, turn := range peek.At(body, "payload", "turns").List() {
+			if g.answers[turn.At("turn_id").Int()] {
 				for _, text := range []string{"details", "error"} {
 					body = change(body, "payload.turns."+strconv.Itoa(i)+".end.metadata."+text, empty)
 				}
@@ -115,15 +115,15 @@ func (g *erased) without(eventType int, body string) string {
 
 // holds reports whether an entry of a history is a removed message. Where its place fits both a
 // removed message and one that is kept, the words decide.
-func (g *erased) holds(entry gjson.Result) bool {
-	at := place{entry.Get("role").Str, entry.Get("turn_id").Int(), entry.Get("timestamp").Int()}
+func (g *erased) holds(entry peek.Value) bool {
+	at := place{entry.At("role").Str(), entry.At("turn_id").Int(), entry.At("timestamp").Int()}
 	list := g.byPlace[at]
 	if len(list) == 0 { // the message was revised since
 		at.timeMS = 0
 		list = g.byPlace[at]
 	}
 	removed := slices.ContainsFunc(list, func(m *memory.Message) bool { return m.State == memory.Removed })
-	content := entry.Get("content").String()
+	content := entry.At("content").Text()
 	return removed && !slices.ContainsFunc(list, func(m *memory.Message) bool {
 		return m.State != memory.Removed && (m.Content == content || m.Original() == content)
 	})
@@ -135,25 +135,21 @@ func tombstone(m *memory.Message) string {
 	return `{"seq":` + strconv.FormatInt(m.Seq, 10) + `,"state":"` + string(m.State) + `",` + string(form[1:])
 }
 
-func empty(gjson.Result) string { return `""` }
+func empty(peek.Value) string { return `""` }
 
 // change replaces the value at a path, if there is one.
-func change(body, path string, by func(gjson.Result) string) string {
-	r := gjson.Get(body, path)
-	if !r.Exists() || r.Index == 0 {
-		return body
-	}
-	return body[:r.Index] + by(r) + body[r.Index+len(r.Raw):]
+func change(body []byte, path string, by func(peek.Value) string) []byte {
+	old := peek.Parse(body).Path(path)
+	return peek.Replace(body, old, by(old))
 }
 
 // array returns a list with each entry as by returns it, without those for which that is "".
-func array(list gjson.Result, by func(gjson.Result) string) string {
+func array(list peek.Value, by func(peek.Value) string) string {
 	var out []string
-	list.ForEach(func(_, entry gjson.Result) bool {
+	for _, entry := range list.List() {
 		if s := by(entry); s != "" {
 			out = append(out, s)
 		}
-		return true
-	})
+	}
 	return "[" + strings.Join(out, ",") + "]"
 }

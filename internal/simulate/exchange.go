@@ -226,7 +226,7 @@ func (x *exchange) chunk(data string) (string, error) {
 		Choices []struct{ Delta, Message message }
 	}
 	if err := json.Unmarshal([]byte(data), &in); err != nil {
-		return "", fmt.Errorf("a chunk is no JSON: %w", err)
+		return "", fmt.Errorf("a chunk is not JSON: %w", err)
 	}
 	if len(in.Error) > 0 {
 		return "", fmt.Errorf("the server sent an error: %.500s", in.Error)

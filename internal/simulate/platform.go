@@ -129,5 +129,5 @@ func agoraMessage(e entry, m map[string]any) {
 	m["turn_id"], m["timestamp"], m["metadata"] = e.turn, e.atMS, meta
 }
 
-// agoraOpening is a first chunk that controls Agora's engine. It is no content, and must reach it.
+// agoraOpening is a first chunk that controls Agora's engine. It is not content, and must reach it.
 const agoraOpening = `{"id":"meta-1","object":"chat.completion.custom_metadata","choices":[],"metadata":{"interruptable":true}}`

@@ -45,7 +45,7 @@ type Report struct {
 }
 
 // Play plays a transcript and compares. It returns an error if the call could not be played to its
-// end; a record that differs is no error.
+// end; a record that differs is not an error.
 func Play(ctx context.Context, c Config, t Transcript) (_ Report, err error) {
 	r := Report{Name: t.Name, Platform: t.Call.Platform, About: t.Call.About}
 	if c.Now == nil {

@@ -176,7 +176,7 @@ func (t *Transcript) line(line []byte, n int, first bool) error {
 		return err
 	}
 	if t.Call.Whole && s.cut() > 0 {
-		return errors.New("cut: an answer in one piece can be closed before it comes only, at 0")
+		return errors.New("cut: only 0 is possible for an answer that is not streamed")
 	}
 	t.Steps = append(t.Steps, s)
 	return nil

@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		{"window", `{"platform":"agora","window":1025}`, "window: 1025 is not from 0 to 1024"},
 		{"an LLM", `{"platform":"agora","properties":{"llm":{}}}`, "properties.llm: is the simulated"},
 		{"a window of what is new", `{"platform":"agora","window":5,"new":true}`, "window: cannot be combined with new"},
-		{"a cut in one piece", `{"platform":"openai","whole":true}` + "\n" + `{"ask":"a","answer":"b c","cut":1}`, "line 2: cut: an answer in one piece"},
+		{"a cut in one piece", `{"platform":"openai","whole":true}` + "\n" + `{"ask":"a","answer":"b c","cut":1}`, "line 2: cut: only 0 is possible"},
 		{"another address", `{"platform":"agora","address":"phone"}`, `address: must be one of`},
 		{"properties that are none", `{"platform":"agora","properties":{"heardlog":1}}`, "properties.heardlog: is not an object"},
 		{"no JSON", head + "ask a", "line 2: invalid character"},

@@ -20,7 +20,7 @@ type Asker interface {
 	Ask(ctx context.Context, p Prompt) (Answer, error)
 }
 
-// Why an answer is no summary, and why none could be made of many.
+// Why an answer is not a summary, and why none could be made of many.
 var (
 	ErrBlank   = errors.New("the model answered nothing")
 	ErrCut     = errors.New("the model did not finish its answer")

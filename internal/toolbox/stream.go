@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
@@ -115,10 +114,10 @@ func (s *stream) keep(calls []call) {
 	list += "]"
 	var left []llmadapter.Event
 	for _, e := range s.held {
-		there := gjson.GetBytes(e.Data, "choices.0.delta.tool_calls")
+		there := peek.At(e.Data, "choices", "0", "delta", "tool_calls")
 		if there.Exists() {
-			choice := gjson.GetBytes(e.Data, "choices.0")
-			if list == "[]" && choice.Get("delta.content").String() == "" && choice.Get("finish_reason").String() == "" {
+			choice := peek.At(e.Data, "choices", "0")
+			if list == "[]" && choice.At("delta", "content").Text() == "" && choice.At("finish_reason").Text() == "" {
 				continue
 			}
 			e = edited(e, there, list)
@@ -130,8 +129,8 @@ func (s *stream) keep(calls []call) {
 }
 
 // edited returns an event with another value in its data.
-func edited(e llmadapter.Event, old gjson.Result, value string) llmadapter.Event {
-	e.Data = replaced(e.Data, old, value)
+func edited(e llmadapter.Event, old peek.Value, value string) llmadapter.Event {
+	e.Data = peek.Replace(e.Data, old, value)
 	e.Raw = slices.Concat([]byte("data: "), e.Data, []byte("\n\n"))
 	return e
 }
@@ -148,12 +147,12 @@ func (s *stream) release() {
 // have several.
 func (s *stream) pass(e llmadapter.Event) {
 	s.sent = s.sent || e.Data != nil
-	id := gjson.GetBytes(e.Data, "id")
+	id := peek.At(e.Data, "id")
 	switch {
-	case id.Type != gjson.String || id.Str == "" && s.id == "": // Azure begins with an empty one
+	case !id.IsString() || len(id) == 2 && s.id == "": // Azure begins with an empty one
 	case s.id == "":
-		s.id = id.Raw
-	case s.id != id.Raw:
+		s.id = string(id)
+	case s.id != string(id):
 		e = edited(e, id, s.id)
 	}
 	s.out = append(s.out, e)

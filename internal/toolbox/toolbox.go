@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory/remember"
@@ -42,15 +41,15 @@ type Box struct {
 // nil if the request leaves no room for them: it forbids or demands a certain tool, or asks for
 // several answers.
 func Offer(body []byte, to *llmadapter.Recipient, run Run) *Box {
-	choice := gjson.GetBytes(body, "tool_choice")
-	if choice.Exists() && choice.String() != "auto" && choice.Type != gjson.Null || gjson.GetBytes(body, "n").Int() > 1 || gjson.GetBytes(body, "functions").Exists() {
+	choice := peek.At(body, "tool_choice")
+	if !choice.IsNull() && choice.Str() != "auto" || peek.At(body, "n").Int() > 1 || peek.At(body, "functions").Exists() {
 		return nil
 	}
-	there := gjson.GetBytes(body, "tools")
-	b := &Box{run: run, to: to, others: len(there.Array()) > 0}
+	there := peek.At(body, "tools")
+	b := &Box{run: run, to: to, others: len(there.List()) > 0}
 	var add []string
 	for _, t := range remember.Tools() {
-		if slices.ContainsFunc(there.Array(), func(o gjson.Result) bool { return o.Get("function.name").String() == t.Name }) {
+		if slices.ContainsFunc(there.List(), func(o peek.Value) bool { return o.At("function", "name").Text() == t.Name }) {
 			continue // the client's own
 		}
 		b.names = append(b.names, t.Name)
@@ -61,9 +60,9 @@ func Offer(body []byte, to *llmadapter.Recipient, run Run) *Box {
 	case len(add) == 0:
 		return nil
 	case b.others:
-		b.body = splice(body, there.Index+len(there.Raw)-1, ","+list)
+		b.body = splice(body, there.Offset(body)+len(there)-1, ","+list)
 	case there.Exists():
-		b.body = replaced(body, there, "["+list+"]")
+		b.body = peek.Replace(body, there, "["+list+"]")
 	default:
 		b.body = splice(body, len(body)-1, `,"tools":[`+list+`]`)
 	}
@@ -76,18 +75,13 @@ func (b *Box) Body() []byte { return b.body }
 // splice returns b with s inserted at i.
 func splice(b []byte, i int, s string) []byte { return slices.Concat(b[:i], []byte(s), b[i:]) }
 
-// replaced returns JSON with another value in the place of one that was found in it.
-func replaced(b []byte, old gjson.Result, value string) []byte {
-	return slices.Concat(b[:old.Index], []byte(value), b[old.Index+len(old.Raw):])
-}
-
 // call is a tool call of a response.
 type call struct{ id, name, arguments, json string }
 
 // split returns the calls of the memory's tools in a tool_calls array, and the others.
 func (b *Box) split(list []byte) (own, others []call) {
-	for _, c := range gjson.ParseBytes(list).Array() {
-		one := call{c.Get("id").String(), c.Get("function.name").String(), c.Get("function.arguments").String(), c.Raw}
+	for _, c := range peek.Parse(list).List() {
+		one := call{c.At("id").Text(), c.At("function", "name").Text(), c.At("function", "arguments").Text(), string(c)}
 		if b.owns(one.name) {
 			own = append(own, one)
 		} else {
@@ -110,8 +104,8 @@ func (b *Box) results(ctx context.Context, calls []call) []byte {
 // next runs the calls of a response and returns the body of the request that follows. It has the
 // response as the upstream sent it, with what the upstream wants to get back.
 func (b *Box) next(ctx context.Context, r *llmadapter.Record, calls []call) []byte {
-	list := gjson.GetBytes(b.body, "messages")
-	b.body = splice(b.body, list.Index+len(list.Raw)-1, ","+string(r.Message(b.to))+string(b.results(ctx, calls)))
+	list := peek.At(b.body, "messages")
+	b.body = splice(b.body, list.Offset(b.body)+len(list)-1, ","+string(r.Message(b.to))+string(b.results(ctx, calls)))
 	if b.rounds++; b.rounds == maxToolRounds {
 		b.withdraw()
 	}
@@ -133,21 +127,21 @@ func (b *Box) result(ctx context.Context, c call, i int) string {
 // tools the list stays, which some upstreams require after calls, and none may be chosen.
 func (b *Box) withdraw() {
 	if !b.others {
-		if choice := gjson.GetBytes(b.body, "tool_choice"); choice.Exists() {
-			b.body = replaced(b.body, choice, `"none"`)
+		if choice := peek.At(b.body, "tool_choice"); choice.Exists() {
+			b.body = peek.Replace(b.body, choice, `"none"`)
 			return
 		}
 		b.body = splice(b.body, len(b.body)-1, `,"tool_choice":"none"`)
 		return
 	}
-	there := gjson.GetBytes(b.body, "tools")
+	there := peek.At(b.body, "tools")
 	var left []string
-	for _, t := range there.Array() {
-		if !b.owns(t.Get("function.name").String()) {
-			left = append(left, t.Raw)
+	for _, t := range there.List() {
+		if !b.owns(t.At("function", "name").Text()) {
+			left = append(left, string(t))
 		}
 	}
-	b.body = replaced(b.body, there, "["+strings.Join(left, ",")+"]")
+	b.body = peek.Replace(b.body, there, "["+strings.Join(left, ",")+"]")
 }
 
 func (b *Box) owns(name string) bool { return slices.Contains(b.names, name) }
@@ -157,11 +151,11 @@ func (b *Box) owns(name string) bool { return slices.Contains(b.names, name) }
 func (b *Box) Whole(ctx context.Context, body []byte, again func(body []byte) ([]byte, error)) ([]byte, error) {
 	for {
 		var r llmadapter.Record
-		list := gjson.GetBytes(body, "choices.0.message.tool_calls")
+		list := peek.At(body, "choices", "0", "message", "tool_calls")
 		if !list.IsArray() || !r.Unary(body) {
 			return body, nil
 		}
-		own, others := b.split([]byte(list.Raw))
+		own, others := b.split(list)
 		switch {
 		case len(own) == 0:
 			return body, nil
@@ -173,7 +167,7 @@ func (b *Box) Whole(ctx context.Context, body []byte, again func(body []byte) ([
 			for i, c := range others {
 				left[i] = c.json
 			}
-			return replaced(body, list, "["+strings.Join(left, ",")+"]"), nil
+			return peek.Replace(body, list, "["+strings.Join(left, ",")+"]"), nil
 		}
 		var err error
 		if body, err = again(b.next(ctx, &r, own)); err != nil {

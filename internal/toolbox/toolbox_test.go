@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/toolbox"
 	"github.com/heardlog/heardlog/llmadapter"
 )
@@ -38,10 +37,10 @@ func TestOffer(t *testing.T) {
 			continue
 		}
 		var names []string
-		for _, n := range gjson.GetBytes(b.Body(), "tools.#.function.name").Array() {
-			names = append(names, n.String())
+		for _, tool := range peek.At(b.Body(), "tools").List() {
+			names = append(names, tool.At("function", "name").Text())
 		}
-		if got := strings.Join(names, " "); got != want || !gjson.ValidBytes(b.Body()) {
+		if got := strings.Join(names, " "); got != want || !peek.Valid(b.Body()) {
 			t.Errorf("%s: offers %q, want %q", body, got, want)
 		}
 	}
@@ -63,7 +62,7 @@ func TestWhole(t *testing.T) {
 		b := toolbox.Offer([]byte(`{"messages":[{"role":"user","content":"When?"}]}`), &llmadapter.Recipient{}, run)
 		asked := ""
 		got, err := b.Whole(t.Context(), []byte(`{"choices":[{"message":{"content":"Well.","tool_calls":[`+calls+`]}}]}`), func(body []byte) ([]byte, error) {
-			asked = gjson.GetBytes(body, "messages.2.content").String()
+			asked = peek.At(body, "messages", "2", "content").Text()
 			return []byte(last), nil
 		})
 		if err != nil || string(got) != want {
@@ -118,8 +117,8 @@ func TestStream(t *testing.T) {
 					continue
 				}
 				data = "{" + data
-				said += gjson.Get(data, "choices.0.delta.content").String()
-				if id := gjson.Get(data, "id").String(); id != "a" || strings.Contains(data, "recall") {
+				said += peek.At([]byte(data), "choices", "0", "delta", "content").Text()
+				if id := peek.At([]byte(data), "id").Text(); id != "a" || strings.Contains(data, "recall") {
 					t.Errorf("the client got %s", data)
 				}
 			}

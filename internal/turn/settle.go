@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -97,7 +96,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 		out.Members = rec.Members()
 	}
 	if out.Model = rec.Model; out.Model == "" {
-		out.Model = gjson.GetBytes(x.answer.body, "model").String()
+		out.Model = peek.At(x.answer.body, "model").Text()
 	}
 	out.Model = text.Clip(out.Model, memory.MaxModel)
 	out.Cost = x.cfg.Prices.CostOf(out.Model, rec.Usage, len(x.answer.body), cmp.Or(out.WithThoughts, generated))

@@ -53,7 +53,7 @@ func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRe
 		cut, foreign = r.Turns, foreign || r.Foreign
 	}
 	if foreign && len(cut) == 0 {
-		return out, fault.At(fault.Invalid, "heard", "is no part of what has been said in turn %d so far; send the words of it that were heard", *r.TurnID)
+		return out, fault.At(fault.Invalid, "heard", "is not a part of what has been said in turn %d so far; send the words of it that were heard", *r.TurnID)
 	}
 	says := r.Heard != nil || r.HeardMS != nil
 	var rate float64

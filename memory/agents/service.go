@@ -44,10 +44,10 @@ type Config struct {
 	// DropIdle ends the agent of the project that has been idle longest if a new one would exceed
 	// MaxAgents. Otherwise the new one is refused.
 	DropIdle bool
-	// MaxMessages limits the messages in one agent's ledger, of every role and state; 0 is no
-	// limit. Answers to accepted messages are always stored.
+	// MaxMessages limits the messages in one agent's ledger, of every role and state; 0 means
+	// no limit. Answers to accepted messages are always stored.
 	MaxMessages int
-	// Quota limits what a project may store; nil is no limit.
+	// Quota limits what a project may store; nil means no limit.
 	Quota Quota
 	// Policy is the server's level of the window policy; the zero value is the default preset.
 	Policy window.Policy

@@ -14,7 +14,7 @@ import (
 
 func labels(in looseObject, o *Omitted) map[string]string {
 	if in.bad {
-		o.add("payload.labels", "is no object")
+		o.add("payload.labels", "is not an object")
 	}
 	size := 0
 	var out map[string]string
@@ -23,7 +23,7 @@ func labels(in looseObject, o *Omitted) map[string]string {
 		field := "payload.labels." + text.Clip(k, 60)
 		var v string
 		if json.Unmarshal(in.m[k], &v) != nil {
-			o.add(field, "is no string")
+			o.add(field, "is not a string")
 			continue
 		}
 		if size+len(k)+len(v) > input.MaxMetadataBytes || len(out) == input.MaxMetadata {
@@ -78,7 +78,7 @@ const cutKey = "heardlog_cut"
 // decode returns the message. ok is false for a role that no memory has, such as system.
 func (m *message) decode(at string, o *Omitted) (out memory.Message, ok bool) {
 	if m.Role.bad {
-		o.add(at+"role", "is no string")
+		o.add(at+"role", "is not a string")
 	}
 	out.Role = memory.Role(m.Role.s)
 	if out.Role != memory.User && out.Role != memory.Assistant {
@@ -118,7 +118,7 @@ func (m *message) decode(at string, o *Omitted) (out memory.Message, ok bool) {
 func (m *message) metadata(field string, o *Omitted) map[string]json.RawMessage {
 	switch {
 	case m.Metadata.bad:
-		o.add(field, "is no object")
+		o.add(field, "is not an object")
 		return nil
 	case len(m.Metadata.m) > input.MaxMetadata:
 		o.add(field, "has %d keys; at most %d are kept", len(m.Metadata.m), input.MaxMetadata)

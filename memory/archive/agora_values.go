@@ -126,7 +126,7 @@ func (t *looseText) UnmarshalJSON(b []byte) error {
 // text returns the string, cut to limit bytes.
 func (t looseText) text(field string, limit int, o *Omitted) string {
 	if t.bad {
-		o.add(field, "is no string")
+		o.add(field, "is not a string")
 	}
 	return cutText(field, t.s, limit, o)
 }
@@ -189,7 +189,7 @@ func (l *looseList[T]) UnmarshalJSON(b []byte) error {
 // list returns the last limit entries and the index of each in the list that came.
 func (l looseList[T]) list(field string, limit int, o *Omitted) (items []T, at []int) {
 	if l.bad {
-		o.add(field, "is no list")
+		o.add(field, "is not a list")
 	}
 	for _, i := range l.wrong {
 		o.add(fmt.Sprintf("%s[%d]", field, i), "cannot be read")
@@ -228,7 +228,7 @@ func content(field string, raw json.RawMessage, o *Omitted) (text string, parts 
 		if json.Compact(&b, raw) == nil {
 			s = b.String()
 		}
-		o.add(field, "is no text; it is kept as JSON")
+		o.add(field, "is not text; it is kept as JSON")
 	}
 	return cutText(field, s, memory.MaxText, o), nil, len(s) > memory.MaxText
 }

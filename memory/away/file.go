@@ -53,7 +53,7 @@ func (a *agent) record(next int64, c memory.Change, was []int64, settled bool) r
 	form := func(list []memory.Message) []codec.Message {
 		out := make([]codec.Message, len(list))
 		for i := range list {
-			_ = out[i].Set(&list[i]) // what is no JSON is left out
+			_ = out[i].Set(&list[i]) // what is not JSON is left out
 		}
 		return out
 	}

@@ -233,7 +233,7 @@ func (s *Service) SetConsent(ctx context.Context, project, name string, c Consen
 // SetAliases sets all aliases of a caller. It returns fault.Conflict if one is an alias of another
 // caller, or has aliases of its own. A name that already has calls may become an alias: its calls
 // are the caller's from then on, and the stricter consent of the two counts. A name that is no
-// alias any more keeps its calls and the consent.
+// longer an alias keeps its calls and the consent.
 // Facts of a name that becomes an alias become the caller's. One whose ID the caller has for
 // another fact gets a new ID.
 func (s *Service) SetAliases(ctx context.Context, project, name string, aliases []string) (Caller, error) {

@@ -200,7 +200,7 @@ func (s *Service) Guard(ctx context.Context, project, name string) (erased func(
 	}
 	return func(ctx context.Context) (bool, error) {
 		after, err := marked(ctx)
-		return after > before, err // a mark that was swept is no erasure
+		return after > before, err // a mark that was swept is not an erasure
 	}, nil
 }
 

@@ -219,7 +219,7 @@ func (s *Service) List(ctx context.Context, project, id string) ([]Checkpoint, e
 	return list, err
 }
 
-// Delete deletes a checkpoint. It is no error if there is none.
+// Delete deletes a checkpoint. It is not an error if there is none.
 func (s *Service) Delete(ctx context.Context, project, id string, checkpoint int64) error {
 	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
 		return err

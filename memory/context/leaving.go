@@ -127,7 +127,7 @@ func slack(p window.Policy, list []window.Message, c window.Counter) (chars, cou
 	return chars, count
 }
 
-// atShare returns the share at of a limit; 0 is no limit.
+// atShare returns the share at of a limit; 0 means no limit.
 func atShare(at *float64, limit *int) int64 { return int64(math.Ceil(*at * float64(*limit))) }
 
 // Summarised is a finished summary.

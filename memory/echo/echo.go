@@ -298,8 +298,8 @@ func (x *aligner) addFinding(f Finding) {
 	x.result.Answers = append(x.result.Answers, f)
 }
 
-// unknown adds findings for the answers of which the list shows nothing, removes those that are no
-// news, and sorts all.
+// unknown adds findings for the answers of which the list shows nothing, removes those that are not
+// new, and sorts all.
 func (x *aligner) unknown() {
 	x.result.Answers = slices.DeleteFunc(x.result.Answers, func(f Finding) bool { return !x.tells(&x.known[f.Known], &f) })
 	for j := range x.known {

@@ -141,8 +141,8 @@ func pairPaused(in []Message, all []int, known []Known) []int {
 	return pair
 }
 
-// scorePaused scores a message of the list as the known one; 0 is no match. text and ours are their
-// normal forms.
+// scorePaused scores a message of the list as the known one; 0 means no match. text and ours are
+// their normal forms.
 func (m *Message) scorePaused(k *Known, text, ours string) int32 {
 	if m.Role != k.Role || (m.ToolCalls == nil) != (k.ToolCalls == nil) {
 		return 0

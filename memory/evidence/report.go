@@ -25,7 +25,7 @@ type Report struct {
 	Named bool
 	// Item is the platform's own ID of the answer. A later report with it is about the same answer.
 	Item string
-	// Said is set if the platform had it said by itself: it is no answer of the model's.
+	// Said is set if the platform had it said by itself: it is not an answer of the model's.
 	Said bool
 	// MadeMS is when the platform had the answer ready to be spoken, Unix ms; 0 is unknown. It had
 	// asked for it before, and asked for later ones after it.

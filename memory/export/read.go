@@ -225,7 +225,7 @@ func (im *intake) rest(ctx context.Context, most int) (End, error) {
 		}
 		if last != nil {
 			if len(im.batch) > 0 {
-				im.in.n-- // the last line is no record
+				im.in.n-- // the last line is not a record
 				if err := im.flush(ctx); err != nil {
 					return End{}, err
 				}

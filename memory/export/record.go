@@ -56,9 +56,9 @@ type Source interface {
 // Target is a store that can be imported into.
 type Target interface {
 	// Import stores records, all or none, and replaces the mark had, which says how far the import
-	// is, by mark; nil is no mark. It fails with fault.Conflict if the store has another mark than
-	// had, because another import is under way, and if the store already holds something in the
-	// place of a record. Endpoints that exist stay as they are.
+	// is, by mark; nil means no mark. It fails with fault.Conflict if the store has another mark
+	// than had, because another import is under way, and if the store already holds something in
+	// the place of a record. Endpoints that exist stay as they are.
 	Import(ctx context.Context, batch []Record, had, mark []byte) error
 	// Clashes calls each for those records that Import would refuse now because of what the store
 	// holds in their place, with the reason. It changes nothing.
@@ -184,10 +184,10 @@ func (v *Value) check() error {
 func (v *Value) Place(before record.State) record.State {
 	after := before
 	// Otherwise the same import has stored the records before this one.
-	if before.Count == 0 || before.Rev != v.SpaceRev || before.Whole != v.SpaceRev {
+	if before.Count == 0 || before.Rev != v.SpaceRev || before.CompactedRev != v.SpaceRev {
 		after.Rev = max(before.Rev+1, v.SpaceRev)
 	}
-	after.Whole = after.Rev
+	after.CompactedRev = after.Rev
 	after.Count++
 	after.Bytes += v.Size()
 	return after

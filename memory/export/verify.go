@@ -120,7 +120,7 @@ func (v *verifier) begin(a *Agent) {
 	}
 	m := &a.Settings.Memory
 	if m.BaseSeq > a.NextSeq || m.SummaryUpTo >= a.NextSeq && m.SummaryUpTo > 0 {
-		v.say("its memory begins at message %d and its summary tells of messages up to %d, but the next message is %d", m.BaseSeq, m.SummaryUpTo, a.NextSeq)
+		v.say("its memory begins at message %d and its summary covers messages up to %d, but the next message is %d", m.BaseSeq, m.SummaryUpTo, a.NextSeq)
 	}
 }
 
@@ -167,12 +167,12 @@ func (v *verifier) message(m *Message) {
 	switch m.Role {
 	case memory.User, memory.Assistant, memory.Tool, memory.System, memory.Developer:
 	default:
-		v.say("message %d: %q is no role", m.Seq, string(m.Role))
+		v.say("message %d: %q is not a role", m.Seq, string(m.Role))
 	}
 	switch m.State {
 	case memory.Final, memory.Superseded, memory.Empty, memory.Unplayed, memory.Replaced, memory.Dropped, memory.Merged, memory.Removed:
 	default:
-		v.say("message %d: %q is no state", m.Seq, string(m.State))
+		v.say("message %d: %q is not a state", m.Seq, string(m.State))
 	}
 	for _, mark := range []int64{m.Marks.Born, m.Marks.Cut, m.Marks.Heard, m.Marks.Turn, m.Marks.State} {
 		if mark < 0 || mark > m.Rev {

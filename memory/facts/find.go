@@ -149,7 +149,7 @@ type Block struct {
 const heading = "## What I remember about you:"
 
 // Context returns the block with the surest topK active facts, or with those that have words of a
-// query. budget limits its length in tokens, of recall.BytesPerToken; 0 is no limit. Facts whose
+// query. budget limits its length in tokens, of recall.BytesPerToken; 0 means no limit. Facts whose
 // time has not begun are left out. Without the caller's consent the block is empty.
 func (s *Service) Context(ctx context.Context, project, user, query string, topK, budget int) (Block, error) {
 	if err := s.allowed(ctx, project, user); fault.Is(err, fault.Forbidden) {

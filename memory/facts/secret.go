@@ -15,7 +15,7 @@ var (
 	// A word for a code that is valid once, and four to ten digits near it, in either order.
 	codeThenDigits = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:pin|tan|otp|cvc|cvv|mfa|2fa|sms|(?:[\pL-]*\s?)?(?:code|código|codice|kod|код)|验证码)(?:[^\pL\pN]|$)(?:[^\pN]{0,40})(\d(?:[\s-]?\d){2,9})(?:\D|$)`)
 	digitsThenCode = regexp.MustCompile(`(?i)(?:^|\D)(\d(?:[\s-]?\d){2,9})\s+(?:is|ist|est|es|è|als|as|was)\s+(?:[\pL]+\s){0,3}(?:pin|tan|otp|cvc|cvv|(?:[\pL-]*)(?:code|código|codice))(?:[^\pL]|$)`)
-	// Codes that are no secrets.
+	// Codes that are not secrets.
 	openCode = regexp.MustCompile(`(?i)\b(?:post|zip|postal|area|country|dial(?:l?ing)?|discount|promo|coupon|voucher|booking|qr|bar|dress|source|error|product|sort|gate|vor|länder|code\s+review)[\s-]?(?:code|wahl|leit)`)
 )
 

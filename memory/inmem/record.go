@@ -39,7 +39,7 @@ func (r *records) space(at record.Space) *recordSpace {
 		return space
 	}
 	floor := r.floors[at.Project]
-	return &recordSpace{state: record.State{Rev: floor, Whole: floor}}
+	return &recordSpace{state: record.State{Rev: floor, CompactedRev: floor}}
 }
 
 // own returns a space for writing.
@@ -208,7 +208,7 @@ func (s *Store) SweepRecords(ctx context.Context, beforeMS int64) error {
 		for id, row := range space.rows {
 			if row.Deleted && row.UpdatedMS < beforeMS {
 				delete(space.rows, id)
-				space.state.Whole = max(space.state.Whole, row.Rev)
+				space.state.CompactedRev = max(space.state.CompactedRev, row.Rev)
 			}
 		}
 		if len(space.rows) == 0 {

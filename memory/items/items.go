@@ -53,7 +53,7 @@ type Service struct {
 	// Events returns the stored events of an agent that hold words of messages that its ledger has
 	// as removed, with bodies that do not. nil = there are no events. It is called in decisions.
 	Events func(ctx context.Context, project, agentID string, ledger []memory.Message) ([]memory.Event, error)
-	// Max limits the items of a project that are in no agent's ledger; 0 is no limit.
+	// Max limits the items of a project that are in no agent's ledger; 0 means no limit.
 	Max int
 }
 
@@ -128,7 +128,7 @@ func (s Service) checkItems(h *memory.Head) error {
 	if most == 0 || n < most {
 		return nil
 	}
-	return fault.New(fault.Quota, "the project holds %d memories that are no running agent's, as many as it may; clear some", n)
+	return fault.New(fault.Quota, "the project holds %d memories that belong to no running agent, as many as it may; clear some", n)
 }
 
 // sameItem refuses a repeated item with other content or another owner: its sender would take it
@@ -342,7 +342,7 @@ func (it *Item) forWindow(ref int) window.Message {
 		Status: m.Status.Named(), Category: m.Filed().Category,
 		Scope: &it.Row.Scope,
 	}
-	if m.Role == memory.Developer { // which is no type of its own here
+	if m.Role == memory.Developer { // which is not a type of its own here
 		out.Role = window.System
 	}
 	return out

@@ -53,7 +53,7 @@ type Import struct {
 	UpdatedMS int64 `json:"updated_ms"`
 }
 
-// Fault is the reason why a line of a document is no entry.
+// Fault is the reason why a line of a document is not an entry.
 type Fault struct {
 	Line   int    `json:"line"`
 	Detail string `json:"detail"`

@@ -173,7 +173,7 @@ func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
 // checkID returns an error if an entry cannot have this ID.
 func checkID(field, id string) error {
 	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, field, "%q is no ID, since paths lose it on their way", id)
+		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
 	}
 	return text.ValidName(field, id, MaxID)
 }

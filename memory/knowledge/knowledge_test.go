@@ -239,10 +239,10 @@ func TestSchema(t *testing.T) {
 		doubling += fmt.Sprintf(`,"a%d":{"allOf":[{"$ref":"#/$defs/a%d"},{"$ref":"#/$defs/a%d"}]}`, i+1, i, i)
 	}
 	for schema, want := range map[string]string{
-		`[]`: "must be an object", `{"type":"nothing"}`: "is no JSON Schema", `{"$ref":"file:///etc/passwd"}`: "must be a pointer",
+		`[]`: "must be an object", `{"type":"nothing"}`: "is not a JSON Schema", `{"$ref":"file:///etc/passwd"}`: "must be a pointer",
 		`{"$ref":"#/$defs/a","$defs":{"a":{"properties":{"x":{"$ref":"#/$defs/a"}}}}}`: "refers to itself", `{"$ref":"#/$defs/a"}`: "refers to nothing",
 		doubling + `},"$ref":"#/$defs/a20"}`: "parts", `{"title":"` + strings.Repeat("x", knowledge.MaxSchema) + `"}`: "bytes long",
-		`{"$schema":"https://example.com/mine","type":"object"}`: "is no JSON Schema",
+		`{"$schema":"https://example.com/mine","type":"object"}`: "is not a JSON Schema",
 	} {
 		s := knowledge.DefaultBase(project, "other")
 		s.Schema = json.RawMessage(schema)
@@ -468,7 +468,7 @@ func TestImportFails(t *testing.T) {
 		t.Errorf("an eleventh: %v", err)
 	}
 	b.run()
-	if m := b.wait(last.ID); m.State != knowledge.Failed || m.Done != 0 || !strings.Contains(m.Detail, "at most 1 are allowed") {
+	if m := b.wait(last.ID); m.State != knowledge.Failed || m.Done != 0 || !strings.Contains(m.Detail, "at most 1 entries") {
 		t.Errorf("%+v", m)
 	}
 }
@@ -512,7 +512,8 @@ func TestImportKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			broken := &stopping{Store: whole, left: n, dead: make(chan struct{})}
-			soon := knowledge.Config{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }} // when another server may begin
+			// When another server may begin what this one has not begun.
+			soon := knowledge.Config{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }}
 			stop := with(t, broken, soon, t.Output()).run()
 			for ended := false; !ended; {
 				select {

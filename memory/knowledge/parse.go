@@ -76,7 +76,7 @@ var (
 	atx       = regexp.MustCompile(`^ {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$`)
 	underline = regexp.MustCompile(`^ {0,3}(=+|-+)[ \t]*$`)
 	fence     = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})")
-	block     = regexp.MustCompile(`^ {0,3}([-*+>|#]|\d+[.)])|^ {4}|^\t`) // what is no paragraph
+	block     = regexp.MustCompile(`^ {0,3}([-*+>|#]|\d+[.)])|^ {4}|^\t`) // what is not a paragraph
 )
 
 // headings returns the headings of a Markdown document, by their lines from 0. What stands in
@@ -288,7 +288,7 @@ func rows(document, content string) (out []draft, err error) {
 	r.FieldsPerRecord = -1
 	columns, err := r.Read()
 	if err != nil {
-		return nil, fault.At(fault.Invalid, "content", "is no CSV: its first row must name the columns")
+		return nil, fault.At(fault.Invalid, "content", "is not CSV: its first row must name the columns")
 	}
 	seen := map[string]bool{}
 	for i, c := range columns {
@@ -304,7 +304,7 @@ func rows(document, content string) (out []draft, err error) {
 			return out, nil
 		}
 		if fail, ok := errors.AsType[*csv.ParseError](err); ok { // what follows cannot be told apart
-			return append(out, draft{line: fail.Line, err: fmt.Errorf("is no CSV: %w; the rest was not read", fail.Err)}), nil
+			return append(out, draft{line: fail.Line, err: fmt.Errorf("is not CSV: %w; the rest was not read", fail.Err)}), nil
 		}
 		line, _ := r.FieldPos(0)
 		d := row(document, line)

@@ -50,11 +50,11 @@ func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
 	compiler.UseLoader(closed{})
 	const name = "base:schema"
 	if err := compiler.AddResource(name, doc); err != nil {
-		return nil, fault.At(fault.Invalid, field, "is no JSON Schema: %s", text.Clip(err.Error(), 300))
+		return nil, fault.At(fault.Invalid, field, "is not a JSON Schema: %s", text.Clip(err.Error(), 300))
 	}
 	compiled, err := compiler.Compile(name)
 	if err != nil {
-		return nil, fault.At(fault.Invalid, field, "is no JSON Schema: %s", text.Clip(err.Error(), 300))
+		return nil, fault.At(fault.Invalid, field, "is not a JSON Schema: %s", text.Clip(err.Error(), 300))
 	}
 	return compiled, nil
 }

@@ -145,7 +145,7 @@ func (s *Service) Bases(ctx context.Context, project, after string, limit int) (
 }
 
 // DeleteBase deletes a base with its entries, their versions and its imports; one that is not there
-// is no error. An entry that is stored meanwhile may go or stay.
+// is not an error. An entry that is stored meanwhile may go or stay.
 func (s *Service) DeleteBase(ctx context.Context, project, name string) error {
 	b := DefaultBase(project, name)
 	if err := b.check(); err != nil {

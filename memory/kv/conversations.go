@@ -47,7 +47,7 @@ func (c Conversations) Load(ctx context.Context, project, id string) ([]byte, er
 	return e.Value, err
 }
 
-// Delete deletes a conversation. It is no error if there is none.
+// Delete deletes a conversation. It is not an error if there is none.
 func (c Conversations) Delete(ctx context.Context, project, id string) error {
 	if err := validKey("id", id, MaxConversationID); err != nil {
 		return err

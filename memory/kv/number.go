@@ -43,7 +43,7 @@ func (s *Service) Increment(ctx context.Context, project, name, key, delta strin
 			}
 		}
 		if len(value) > maxNumber || !decimal.MatchString(value) {
-			return e, fault.At(fault.Conflict, "key", "holds a value that is no number, or one with an exponent or more than %d characters: it cannot be incremented", maxNumber)
+			return e, fault.At(fault.Conflict, "key", "holds a value that is not a number, or one with an exponent or more than %d characters: it cannot be incremented", maxNumber)
 		}
 		sum, err := add(value, delta)
 		e.Value = []byte(sum)

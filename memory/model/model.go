@@ -153,8 +153,8 @@ func (s *Service) Get(ctx context.Context, project, name string) (Model, error) 
 	return m, err
 }
 
-// Delete deletes a model. Agents that have joined with it keep their settings. It is no error if
-// there is none.
+// Delete deletes a model. Agents that have joined with it keep their settings. It is not an error
+// if there is none.
 func (s *Service) Delete(ctx context.Context, project, name string) error {
 	if err := CheckName("name", name); err != nil {
 		return err

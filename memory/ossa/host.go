@@ -225,7 +225,7 @@ func (h *host) providerInterface() {
 		for i, op := range given {
 			m, _ := op.(map[string]any)
 			if name, _ := m["name"].(string); !slices.Contains(operations, name) {
-				list.add(fmt.Sprintf("provider_interface.%s[%d].name", list.name, i), "%q is no operation of this server; there are %s", name, strings.Join(operations, ", "))
+				list.add(fmt.Sprintf("provider_interface.%s[%d].name", list.name, i), "%q is not an operation of this server; there are %s", name, strings.Join(operations, ", "))
 			}
 		}
 	}

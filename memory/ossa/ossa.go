@@ -133,7 +133,7 @@ type Document struct {
 // All is the Part of a document that may lack required values.
 const All = "model"
 
-// Validate checks a document. It returns fault.BadRequest if JSON is no JSON object, and
+// Validate checks a document. It returns fault.BadRequest if JSON is not a JSON object, and
 // fault.Invalid if the model has no such Part or there are too many Variables. Any other mistake is
 // in the report.
 func Validate(d Document) (Report, error) {
@@ -143,7 +143,7 @@ func Validate(d Document) (Report, error) {
 	}
 	schema := findPart(at)
 	if schema == nil {
-		return Report{}, fault.At(fault.Invalid, "part", "%q is no object of the model; there are %s, short_term, long_term, provider_interface, lifecycle and what stands in them, such as short_term.working_memory",
+		return Report{}, fault.At(fault.Invalid, "part", "%q is not an object of the model; there are %s, short_term, long_term, provider_interface, lifecycle and what stands in them, such as short_term.working_memory",
 			text.Clip(d.Part, 60), All)
 	}
 	if len(d.Variables) > MaxVariables {

@@ -548,9 +548,9 @@ func TestToJSON(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		" \n":                               "is empty",
-		"a: 1\n2001-01-01: x\n":             "line 2 of the document has a key that is no text: 2001-01-01; write it in quotes",
-		"a:\n  1: x\n":                      "line 2 of the document has a key that is no text: 1;",
-		"a:\n  ? {b: 1}\n  : x\n":           "line 2 of the document has a key that is no text: a list or a mapping",
+		"a: 1\n2001-01-01: x\n":             "line 2 of the document has a key that is not text: 2001-01-01; write it in quotes",
+		"a:\n  1: x\n":                      "line 2 of the document has a key that is not text: 1;",
+		"a:\n  ? {b: 1}\n  : x\n":           "line 2 of the document has a key that is not text: a list or a mapping",
 		"a: 1\nb: -.inf\n":                  "line 2 of the document has the number -.inf",
 		"a: .NaN\n":                         "line 1 of the document has the number .NaN",
 		"a: &x [1]\nb: [*x, *x]\n":          "line 2 of the document has a YAML alias",

@@ -58,7 +58,7 @@ func checkYAML(n *yaml.Node) error {
 			return err
 		}
 		if n.Kind == yaml.MappingNode && i%2 == 0 && (child.Kind != yaml.ScalarNode || child.ShortTag() != "!!str" && child.ShortTag() != "!!merge") {
-			return fault.New(fault.BadRequest, "line %d of the document has a key that is no text: %s; write it in quotes", child.Line, shortened(child))
+			return fault.New(fault.BadRequest, "line %d of the document has a key that is not text: %s; write it in quotes", child.Line, shortened(child))
 		}
 	}
 	switch {

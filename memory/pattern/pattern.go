@@ -123,7 +123,7 @@ func (s *Service) change(ctx context.Context, project, id string, decide func(*P
 
 func checkID(id string) error {
 	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, "id", "%q is no ID, since paths lose it on their way", id)
+		return fault.At(fault.Invalid, "id", "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
 	}
 	return text.ValidName("id", id, MaxID)
 }

@@ -143,7 +143,7 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 
 // Usage returns what each project has stored.
 func (s *Store) Usage(ctx context.Context) ([]memory.Usage, error) {
-	return pg.ReadAll(ctx, s.db, "count what projects use", func(row pgx.CollectableRow) (u memory.Usage, err error) {
+	return pg.ReadAll(ctx, s.db, "count project usage", func(row pgx.CollectableRow) (u memory.Usage, err error) {
 		err = row.Scan(&u.Project, &u.Agents, &u.Messages, &u.Bytes)
 		pg.Show(&u.Project)
 		return u, err

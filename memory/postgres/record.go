@@ -28,7 +28,9 @@ func spaceKey(at record.Space) []any {
 // lockRecords locks the row of a space, which is made if it is missing. All changes of a space have
 // the lock, so revisions have no gaps and are committed in order.
 func lockRecords(ctx context.Context, tx pgx.Tx, at record.Space) (no int64, state record.State, created bool, err error) {
-	scan := func(row pgx.Row) error { return row.Scan(&no, &state.Rev, &state.Count, &state.Bytes, &state.Whole) }
+	scan := func(row pgx.Row) error {
+		return row.Scan(&no, &state.Rev, &state.Count, &state.Bytes, &state.CompactedRev)
+	}
 	key := spaceKey(at)
 	for {
 		err = scan(tx.QueryRow(ctx, "SELECT no, rev, n, bytes, whole FROM record_space WHERE project = $1 AND name = $2 AND user_id = $3 FOR UPDATE", key...))
@@ -167,7 +169,7 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 		var id *string
 		var rev, updated *int64
 		var sealed []byte
-		err = pg.Each(ctx, s.db.Pool, []any{&state.Rev, &state.Count, &state.Bytes, &state.Whole, &id, &rev, &updated, &sealed}, func() error {
+		err = pg.Each(ctx, s.db.Pool, []any{&state.Rev, &state.Count, &state.Bytes, &state.CompactedRev, &id, &rev, &updated, &sealed}, func() error {
 			if id == nil { // the space has no such records
 				return nil
 			}

@@ -62,8 +62,8 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	if err := all(); err != nil {
 		return err
 	}
-	// An empty blob, such as the secrets of a deleted endpoint, is no secret. Without NOT VALID the
-	// table would be locked while all of it is read.
+	// An empty blob, such as the secrets of a deleted endpoint, is not a secret. Without NOT VALID
+	// the table would be locked while all of it is read.
 	for table, column := range sealedColumns {
 		sql := fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0) NOT VALID", table, column)
 		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil && !pg.Exists(err) {

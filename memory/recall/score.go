@@ -43,7 +43,7 @@ type Query struct {
 	// Searched, if not nil, reports whether a call may be searched.
 	Searched func(call string) bool
 	// Budget is how many tokens the texts of hits and the turns around them may have; hits beyond
-	// it are left out. 0 is no limit, and no turns around.
+	// it are left out. 0 means no limit, and no turns around.
 	Budget int
 }
 

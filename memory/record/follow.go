@@ -22,8 +22,8 @@ func Follow(ctx context.Context, s Reader, at Space, known *State, take func([]R
 		case err != nil:
 			return err
 		case known.Rev == 0:
-			known.Whole = now.Whole // older deletions concern nothing that is read
-		case now.Whole > max(known.Rev, known.Whole), now.Rev < known.Rev:
+			known.CompactedRev = now.CompactedRev // older deletions concern nothing that is read
+		case now.CompactedRev > max(known.Rev, known.CompactedRev), now.Rev < known.Rev:
 			reset()
 			*known = State{}
 			continue

@@ -37,9 +37,9 @@ type State struct {
 	Rev   int64 // raised with each change of the space, by one while it holds records; never lowered
 	Count int64 // of records that are not deleted
 	Bytes int64 // of their IDs and bodies
-	// Whole is the newest revision whose deletions are no longer listed: a reader that knows the
-	// space as of an earlier one must read all of it again.
-	Whole int64
+	// CompactedRev is the revision up to which deletions are forgotten: a reader that knows the
+	// space as of an earlier one must reload it.
+	CompactedRev int64
 }
 
 // Change sets or deletes one record.
@@ -67,9 +67,9 @@ type Limit struct {
 func (l Limit) Check(before, after State) error {
 	switch {
 	case l.Records > 0 && after.Count > l.Records && after.Count > before.Count:
-		return fault.New(fault.Quota, "there would be %d %s; at most %d are allowed; delete some first", after.Count, cmp.Or(l.Of, "records"), l.Records)
+		return fault.New(fault.Quota, "at most %d %s are allowed, and this would make %d; delete some first", l.Records, cmp.Or(l.Of, "records"), after.Count)
 	case l.Bytes > 0 && after.Bytes > l.Bytes && after.Bytes > before.Bytes:
-		return fault.New(fault.Quota, "there would be %d bytes of %s; at most %d are allowed; delete some first", after.Bytes, cmp.Or(l.Of, "records"), l.Bytes)
+		return fault.New(fault.Quota, "at most %d bytes of %s are allowed, and this would make %d; delete some first", l.Bytes, cmp.Or(l.Of, "records"), after.Bytes)
 	}
 	return nil
 }
@@ -214,10 +214,10 @@ type Store interface {
 	RecordSpaces(ctx context.Context, project, prefix string, after Space, limit int) ([]Space, error)
 	// EraseRecords deletes the spaces of a project whose names begin with prefix ("" = all): those
 	// of a user, or, with an empty user, those of all users and of none. It returns how many
-	// records there were. No byte of them and no deletion stays in a table; State.Whole makes
-	// readers notice. What is stored meanwhile may go or stay.
+	// records there were. No byte of them and no deletion stays in a table; State.CompactedRev
+	// makes readers notice. What is stored meanwhile may go or stay.
 	EraseRecords(ctx context.Context, project, user, prefix string) (int, error)
 	// SweepRecords forgets deletions from before a time, in all spaces, and spaces without a record
-	// or a deletion; see State.Whole.
+	// or a deletion; see State.CompactedRev.
 	SweepRecords(ctx context.Context, beforeMS int64) error
 }

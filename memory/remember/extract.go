@@ -20,7 +20,7 @@ type Extraction struct {
 	Ask func(ctx context.Context, a *memory.Agent, model string, p Prompt) (answer string, err error)
 	// Extract stores the facts of an answer.
 	Extract func(ctx context.Context, a *memory.Agent, answer string) error
-	// RetryAfter returns how long the upstream that failed with err asks to be left alone.
+	// RetryAfter returns the delay that the upstream that failed with err asked for.
 	RetryAfter func(err error) time.Duration
 	Count      func(outcome string) // for metrics
 }

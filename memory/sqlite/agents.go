@@ -118,7 +118,7 @@ func (s *Store) Count(context.Context) (out [memory.Statuses]int, err error) {
 
 // Usage returns what each project has stored.
 func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
-	err = s.db.Read(ctx, "count what projects use", func(c *dbfile.Conn) (err error) {
+	err = s.db.Read(ctx, "count project usage", func(c *dbfile.Conn) (err error) {
 		// Without an index, since it reads every row anyway.
 		list, err = dbfile.Collect(c, func(row dbfile.Row) (memory.Usage, error) {
 			return memory.Usage{Project: row.Text(0), Agents: row.Int(1), Messages: row.Int(2), Bytes: row.Int(3)}, nil

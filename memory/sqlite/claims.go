@@ -18,7 +18,7 @@ type claims struct {
 
 	mu    sync.Mutex      // guards the rest, and some fields of each endpoint
 	by    map[int64]claim // by delivery
-	fence int64           // the last one; it starts from the time, so that it is no earlier process's
+	fence int64           // the last one; it starts from the time, so that no earlier process had it
 }
 
 // claim is one delivery that a worker is sending.

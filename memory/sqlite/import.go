@@ -121,7 +121,7 @@ func (m incoming) LockSpace(at record.Space) (int64, record.State, error) {
 	space, err := readSpace(m.t.Conn, at)
 	if err == nil && space.no == 0 {
 		space.no, err = m.t.Insert("INSERT INTO record_space (project, name, user_id, rev, n, bytes, whole) VALUES (?, ?, ?, ?, 0, 0, ?)",
-			at.Project, at.Name, at.User, space.state.Rev, space.state.Whole)
+			at.Project, at.Name, at.User, space.state.Rev, space.state.CompactedRev)
 	}
 	return space.no, space.state, err
 }

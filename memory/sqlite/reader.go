@@ -50,7 +50,7 @@ func (r *Reader) check(key []byte) error {
 	case err != nil:
 		return err
 	case have == 0:
-		return fault.New(fault.Invalid, "%s is no database of this program", r.path)
+		return fault.New(fault.Invalid, "%s is not a database of this program", r.path)
 	case have != len(steps):
 		return fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
 	}

@@ -37,10 +37,10 @@ func readSpace(c *dbfile.Conn, at record.Space) (spaceRow, error) {
 		return spaceRow{at: at}, err
 	}
 	if row != nil {
-		return spaceRow{row.Int(0), at, record.State{Rev: row.Int(1), Count: row.Int(2), Bytes: row.Int(3), Whole: row.Int(4)}}, nil
+		return spaceRow{row.Int(0), at, record.State{Rev: row.Int(1), Count: row.Int(2), Bytes: row.Int(3), CompactedRev: row.Int(4)}}, nil
 	}
 	floor, err := c.Number("SELECT rev FROM record_space WHERE project = ? AND name = '' AND user_id = ''", at.Project)
-	return spaceRow{at: at, state: record.State{Rev: floor, Whole: floor}}, err
+	return spaceRow{at: at, state: record.State{Rev: floor, CompactedRev: floor}}, err
 }
 
 // ChangeRecords implements record.Store.
@@ -107,7 +107,7 @@ func (t *tx) changeRecords(at record.Space, changes []record.Change, bodies map[
 	}
 	if space.no == 0 {
 		space.no, err = t.Insert("INSERT INTO record_space (project, name, user_id, rev, n, bytes, whole) VALUES (?, ?, ?, ?, ?, ?, ?)",
-			at.Project, at.Name, at.User, next.Rev, next.Count, next.Bytes, next.Whole)
+			at.Project, at.Name, at.User, next.Rev, next.Count, next.Bytes, next.CompactedRev)
 	} else {
 		_, err = t.Exec("UPDATE record_space SET rev = ?, n = ?, bytes = ? WHERE no = ?", next.Rev, next.Count, next.Bytes, space.no)
 	}

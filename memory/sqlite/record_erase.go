@@ -85,7 +85,7 @@ func (t *tx) dropRecords(was tables.SpaceRow, rows int, size int64) (d dropped, 
 		}
 	}
 	d.rows = len(numbers)
-	space.state.Rev++ // readers notice by Whole
+	space.state.Rev++ // readers notice by CompactedRev
 	_, err = t.Exec("UPDATE record_space SET rev = ?, n = n - ?, bytes = bytes - ?, whole = ? WHERE no = ?", space.state.Rev, d.live, d.bytes, space.state.Rev, space.no)
 	if err != nil || !d.all {
 		return d, err

@@ -129,7 +129,7 @@ func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Ledger) {
 	third.Name = first.Name
 	create(t, ctx, s, third)
 
-	for n := 10; n < 12; n++ { // no name is no name
+	for n := 10; n < 12; n++ { // agents without a name do not clash
 		nameless := newAgent(n)
 		nameless.Name = ""
 		create(t, ctx, s, nameless)
@@ -222,7 +222,7 @@ func testCreateJoinKey(t *testing.T, ctx context.Context, s memory.Ledger) {
 	other := newAgent(3)
 	other.Project, other.JoinKey = "other", a.JoinKey
 	create(t, ctx, s, other)
-	create(t, ctx, s, newAgent(4)) // no key is no key
+	create(t, ctx, s, newAgent(4)) // agents without a key do not clash
 	create(t, ctx, s, newAgent(5))
 }
 

@@ -313,7 +313,7 @@ func testRecordSpaces(t *testing.T, ctx context.Context, s RecordStore) {
 	}
 	wantSame(t, "all", read("", 5), want)
 	wantSame(t, "vectors", read("vector/", 1), want[16:])
-	wantSame(t, "an underscore is no wildcard", read("fact_", 100), want[12:16])
+	wantSame(t, "an underscore is not a wildcard", read("fact_", 100), want[12:16])
 	wantSame(t, "none", read("x", 100), []record.Space(nil))
 }
 

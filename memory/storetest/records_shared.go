@@ -103,10 +103,10 @@ func testRecordErase(t *testing.T, ctx context.Context, s RecordStore) {
 	}
 	erase("ann", "", 2, "caller:", "caller:bob", "fact:", "fact:bob")
 	list, st, err := s.Records(ctx, factsOf("ann"), record.Query{ByRev: true, Limit: 10})
-	if err != nil || len(list) != 0 || st.Count != 0 || st.Bytes != 0 || st.Whole <= known.Rev || st.Rev < st.Whole {
+	if err != nil || len(list) != 0 || st.Count != 0 || st.Bytes != 0 || st.CompactedRev <= known.Rev || st.Rev < st.CompactedRev {
 		t.Errorf("after the erasure: %v, %+v, %v; known was %+v", list, st, err, known)
 	}
-	if next := changeRecords(t, ctx, s, factsOf("ann"), 1, setRecord("a", "1")); next.Rev <= st.Rev || next.Whole < st.Whole {
+	if next := changeRecords(t, ctx, s, factsOf("ann"), 1, setRecord("a", "1")); next.Rev <= st.Rev || next.CompactedRev < st.CompactedRev {
 		t.Errorf("the next change makes %+v of %+v", next, st)
 	}
 	erase("ann", "caller", 0, "caller:", "caller:bob", "fact:", "fact:ann", "fact:bob")
@@ -201,13 +201,13 @@ func testRecordSweep(t *testing.T, ctx context.Context, s RecordStore) {
 			t.Fatal(err)
 		}
 		wantSame(t, "left", recordIDs(list), step.want)
-		wantSame(t, "state", st, record.State{Rev: 3, Count: 1, Bytes: 2, Whole: step.whole})
+		wantSame(t, "state", st, record.State{Rev: 3, Count: 1, Bytes: 2, CompactedRev: step.whole})
 	}
 	_, st, err := s.Records(ctx, factsOf("bob"), record.Query{Limit: 1})
-	if err != nil || st.Whole <= bob.Rev || st.Rev < st.Whole || st.Count != 0 {
+	if err != nil || st.CompactedRev <= bob.Rev || st.Rev < st.CompactedRev || st.Count != 0 {
 		t.Errorf("a space without records has %+v, %v; it had %+v", st, err, bob)
 	}
-	if next := changeRecords(t, ctx, s, factsOf("bob"), 40, setRecord("a", "1")); next.Rev <= st.Rev || next.Whole < st.Whole {
+	if next := changeRecords(t, ctx, s, factsOf("bob"), 40, setRecord("a", "1")); next.Rev <= st.Rev || next.CompactedRev < st.CompactedRev {
 		t.Errorf("the next change makes %+v of %+v", next, st)
 	}
 }

@@ -226,7 +226,7 @@ func (m *importing) value(v *export.Value) error {
 		return err
 	}
 	to := v.Place(state)
-	_, err = m.db.Exec("UPDATE record_space SET rev = ?, n = ?, bytes = ?, whole = ? WHERE no = ?", to.Rev, to.Count, to.Bytes, to.Whole, no)
+	_, err = m.db.Exec("UPDATE record_space SET rev = ?, n = ?, bytes = ?, whole = ? WHERE no = ?", to.Rev, to.Count, to.Bytes, to.CompactedRev, no)
 	return err
 }
 

@@ -106,7 +106,7 @@ func probes() [][2]string {
 		{"%d keys belong to no agent", orphans("agent_key")},
 		{"%d tags belong to no agent", "SELECT count(*) FROM agent_tag g WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = g.agent_no)"},
 		{"%d items belong to no message", "SELECT count(*) FROM item r WHERE NOT EXISTS (SELECT 1 FROM message m WHERE m.agent_no = r.agent_no AND m.seq = r.seq)" + erased},
-		{"%d events tell of an agent that is not there", orphans("event")},
+		{"%d events refer to an agent that does not exist", orphans("event")},
 		{"%d deliveries have no event", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM event e WHERE e.no = d.event_no)"},
 		{"%d deliveries have no endpoint", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = d.endpoint_no)"},
 		{"%d attempts belong to no delivery", "SELECT count(*) FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.id = t.delivery_id)"},
@@ -115,9 +115,9 @@ func probes() [][2]string {
 		{"%d spaces of records have another size than is noted", `SELECT count(*) FROM (SELECT space_no FROM
 			(SELECT space_no, count(body) AS n, sum(size) AS bytes FROM record GROUP BY space_no UNION ALL SELECT no, -n, -bytes FROM record_space) c GROUP BY space_no HAVING sum(n) <> 0 OR sum(bytes) <> 0) s`},
 		{"%d records are newer than their space", "SELECT count(*) FROM record r JOIN record_space s ON s.no = r.space_no WHERE r.rev > s.rev"},
-		{"%d events tell of another agent than they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
+		{"%d events refer to another agent than the one they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
 		{"%d deliveries are for an endpoint of another project", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE p.project <> e.project"},
-		{"%d deliveries have a state that there is none of", "SELECT count(*) FROM delivery WHERE state NOT IN (0, 1, 2, 3)"},
+		{"%d deliveries have an unknown state", "SELECT count(*) FROM delivery WHERE state NOT IN (0, 1, 2, 3)"},
 		{"%d endpoints have no id", "SELECT count(*) FROM endpoint WHERE id IS NULL AND gone_id IS NULL"},
 		{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 	}

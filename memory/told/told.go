@@ -5,13 +5,13 @@
 package told
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 )
@@ -100,15 +100,15 @@ func forAnswer(ctx context.Context, s *agents.Messages, project, id string, answ
 	read(slices.Min(append(said, first)), first)
 	read(answer.Seq, slices.Max(append(said, 0))+1)
 	at := 0
-	gjson.Parse(string(t.Body)).Get("messages").ForEach(func(_, v gjson.Result) bool {
-		m := Message{JSON: json.RawMessage(v.Raw)}
-		for ; len(parts) > 0 && at+len(parts[0].Text) <= v.Index+len(v.Raw); parts = parts[1:] {
+	for _, v := range peek.At(t.Body, "messages").List() {
+		m := Message{JSON: json.RawMessage(v)}
+		end := v.Offset(t.Body) + len(v)
+		for ; len(parts) > 0 && at+len(parts[0].Text) <= end; parts = parts[1:] {
 			at, m.Seqs = at+len(parts[0].Text), append(m.Seqs, parts[0].Seqs...)
 		}
-		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Made().Told, &v) })
+		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Made().Told, v) })
 		t.Messages = append(t.Messages, m)
-		return true
-	})
+	}
 	for seq, m := range found {
 		if seq < answer.Seq && seq >= first && !slices.Contains(said, seq) {
 			t.LeftOut = append(t.LeftOut, LeftOut{*m, leftOutReason(m, answer.Made().Told)})
@@ -120,19 +120,19 @@ func forAnswer(ctx context.Context, s *agents.Messages, project, id string, answ
 }
 
 // changed reports whether the ledger has other words for a message than the body. More words behind
-// those, and evidence that fewer were heard, are no change.
-func changed(m *memory.Message, t *memory.Told, body *gjson.Result) bool {
+// those, and evidence that fewer were heard, change nothing.
+func changed(m *memory.Message, t *memory.Told, body peek.Value) bool {
 	if m == nil || m.Rev <= t.Rev {
 		return m == nil
 	}
 	original := *m
 	original.Content = m.Original()
 	for _, words := range append(formsOf(m), formsOf(&original)...) {
-		if strings.Contains(body.Raw, string(words)) {
+		if bytes.Contains(body, words) {
 			return false
 		}
 	}
-	said := body.Get("content").String()
+	said := body.At("content").Text()
 	return said == "" || !strings.HasPrefix(original.Content, said)
 }
 

@@ -113,7 +113,7 @@ func (d *Document) check(field string) (err error) {
 
 func checkID(field, id string) error {
 	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, field, "%q is no ID, since paths lose it on their way", id)
+		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
 	}
 	return text.ValidName(field, id, MaxID)
 }

@@ -45,7 +45,7 @@ const (
 	maxTimeFormat    = 64  // bytes
 	maxSpeakerFormat = 128 // bytes
 	maxSpeakers      = 256 // names
-	MaxSpeaker       = 128 // characters of an id or name; a longer id is no speaker
+	MaxSpeaker       = 128 // characters of an id or name; a longer id is not a speaker
 )
 
 // Check returns fault.Invalid unless zone and format are known. field is the path of the prefix.

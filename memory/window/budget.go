@@ -2,7 +2,7 @@ package window
 
 // newestTokens removes exchanges, the oldest first, until the rest costs at most n tokens. With
 // keepSystem system messages stay, and count. With keepLastUser it stops before the user's last
-// words, or before the newest exchange if the user said nothing. n = 0 is no limit.
+// words, or before the newest exchange if the user said nothing. n = 0 means no limit.
 //
 // It works from the end, so that only what stays, and one more exchange, is counted.
 func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []slot {

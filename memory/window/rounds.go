@@ -2,7 +2,7 @@ package window
 
 // lastRounds keeps the newest n rounds. A round starts with a user message, answered or not. If
 // there are no more than n, nothing is cut, not even what is before the first round. With
-// keepSystem system messages before the cut stay. n = 0 is no limit.
+// keepSystem system messages before the cut stay. n = 0 means no limit.
 func lastRounds(s []slot, n int, keepSystem bool) []slot {
 	if n <= 0 {
 		return s
@@ -23,7 +23,7 @@ func lastRounds(s []slot, n int, keepSystem bool) []slot {
 }
 
 // newestMessages keeps the newest n messages. With keepSystem system messages stay and do not
-// count; otherwise they are cut like others. n = 0 is no limit.
+// count; otherwise they are cut like others. n = 0 means no limit.
 func newestMessages(s []slot, n int, keepSystem bool) []slot {
 	if n <= 0 || len(s) <= n {
 		return s

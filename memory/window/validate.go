@@ -47,7 +47,7 @@ func (p Policy) Validate(field string) error {
 		{"max_messages", p.MaxMessages, MaxCount}, {"max_tokens", p.MaxTokens, MaxTokenCount}, {"max_rounds", p.MaxRounds, MaxCount}, {"keep_recent", p.KeepRecent, MaxCount},
 	} {
 		if n.v != nil && (*n.v < 0 || *n.v > n.most) {
-			none := " (0 is no limit)"
+			none := " (0 means no limit)"
 			if n.name == "keep_recent" {
 				none = ""
 			}

@@ -107,7 +107,7 @@ type Request struct {
 	Method, Path string // such as GET and /agents
 	Query        url.Values
 	Header       http.Header
-	Body         any // encoded as JSON; nil is no body
+	Body         any // encoded as JSON; nil means no body
 	// Key is the Idempotency-Key. A POST with one is repeated after a failure.
 	Key        string
 	Repeatable bool // whether a POST without a key may be repeated, too

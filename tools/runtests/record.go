@@ -13,7 +13,7 @@ import (
 )
 
 // mayBeSkipped are the reasons for which a test may be skipped in every run of CI. Each is the
-// beginning of what the test is skipped with, and why that is no gap.
+// beginning of what the test is skipped with, and why that is not a gap.
 var mayBeSkipped = map[string]string{
 	"not a request at all":        "a seed of a fuzz test, which is an input that the HTTP client refuses to send",
 	"mounting a small disk needs": "a container without CAP_SYS_ADMIN; the limit on file sizes beside it tests the same",

@@ -207,7 +207,7 @@ type UserErased struct {
 type KVProvider struct {
 	Provider string `json:"provider"` // redis or memcached
 	Hook     string `json:"hook"`     // on_init, on_shutdown, on_error, on_connection_lost or on_connection_restored
-	Error    string `json:"error"`    // "" for hooks that are no failure
+	Error    string `json:"error"`    // "" for hooks that are not failures
 	AtMS     int64  `json:"at_ms"`
 }
 

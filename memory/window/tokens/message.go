@@ -82,7 +82,7 @@ func (k *counter) block(raw json.RawMessage) int {
 	}
 	switch b.Type {
 	case "image_url", "image", "input_image", "input_audio", "file":
-		return PerPicture // its data are no text
+		return PerPicture // its data are not text
 	case "tool_use":
 		return PerCall + k.text(b.Name) + k.text(string(b.Input))
 	}
