@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/heardlog/heardlog/job"
+
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
@@ -58,13 +60,15 @@ type Config struct {
 	Models          *model.Service // nil: there are none, and none can be stored
 	Knowledge       *knowledge.Service
 	Patterns        *pattern.Service
-	Webhooks        *webhook.Service
-	Access          *Access
-	UI              bool          // serve the pages of package page
-	Origins         []string      // of web pages that may call, or "*" alone for any; package config checks them
-	Audit           *access.Audit // records administrative acts; nil = none
-	Log             zerolog.Logger
-	Metrics         *Metrics
+	// Jobs returns the jobs of a project in a state; see job.Runner.List.
+	Jobs     func(project string, state job.State) []job.Info
+	Webhooks *webhook.Service
+	Access   *Access
+	UI       bool          // serve the pages of package page
+	Origins  []string      // of web pages that may call, or "*" alone for any; package config checks them
+	Audit    *access.Audit // records administrative acts; nil = none
+	Log      zerolog.Logger
+	Metrics  *Metrics
 	// Joined is called after each join, and fails it; nil does nothing.
 	Joined func(ctx context.Context, a *memory.Agent) error
 	// CallSummary returns the summary of a call that has ended, "" for none, and when it was made
@@ -143,6 +147,7 @@ func (c Config) withDefaults() Config {
 // api holds the groups of handlers.
 type api struct {
 	bodies
+	jobs          func(project string, state job.State) []job.Info
 	agents        agentAPI
 	speech        speechAPI
 	messages      messageAPI
@@ -184,6 +189,7 @@ func New(c Config) *chi.Mux {
 	}
 	a := &api{
 		bodies:        b,
+		jobs:          c.Jobs,
 		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},

@@ -78,6 +78,7 @@ var queryParams = map[string][]string{
 	"GET /v1/users/{user}/facts/context":   {"top_k", "query", "budget_tokens"},
 	"DELETE /v1/projects/{project}":        {"confirm"},
 	"GET /v1/conversations":                {"limit", "cursor"},
+	"GET /v1/jobs":                         {"state"},
 	"GET /v1/memory-models":                {"limit", "cursor"},
 	"GET /v1/vectors":                      {"limit", "cursor", "user_id"},
 	"GET /v1/vectors/{collection}":         {"limit", "cursor", "user_id"},

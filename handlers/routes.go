@@ -189,6 +189,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/overview", agora(read, shows(a.overview.get)))
 	r.Get("/policies", agora(read, a.context.policies))
 	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
+	r.Get("/jobs", agora(read, shows(a.listJobs)))
 	r.Get("/memory-models", agora(read, shows(a.models.list)))
 	r.Put("/memory-models/{name}", agora(write, a.models.put))
 	r.Get("/memory-models/{name}", agora(read, shows(a.models.get)))

@@ -9,6 +9,7 @@ package job
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -105,6 +106,9 @@ const (
 
 // States lists them.
 var States = []State{Waiting, Running, Retrying, Failed}
+
+// Valid reports whether there is such a state.
+func (s State) Valid() bool { return slices.Contains(States, s) }
 
 // Info describes a job.
 type Info struct {

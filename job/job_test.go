@@ -133,8 +133,8 @@ func TestFair(t *testing.T) {
 			t.Errorf("ran %q", got)
 		}
 		s.runs(time.Hour)
-		if s.most["p"] != 2 || len(s.runner.List("p")) != 0 {
-			t.Errorf("%d at a time, %d left", s.most["p"], len(s.runner.List("p")))
+		if s.most["p"] != 2 || len(s.runner.List("p", "")) != 0 {
+			t.Errorf("%d at a time, %d left", s.most["p"], len(s.runner.List("p", "")))
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestRetry(t *testing.T) {
 		s.Add(key("a"), 0)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		list := s.runner.List("p")
+		list := s.runner.List("p", "")
 		if len(list) != 1 || list[0].State != job.Retrying || list[0].Tries != 1 || !strings.HasPrefix(list[0].Error, "panic: ***") || len(list[0].Error) > job.MaxError {
 			t.Errorf("%+v", list)
 		}
@@ -200,7 +200,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("tried at %v", at)
 		}
 		want := []job.Info{{Kind: "test", Key: key("a"), State: job.Failed, SinceMS: began.UnixMilli(), DueMS: began.Add(at[3]).UnixMilli(), Tries: 4, Error: "*** is wrong"}}
-		if d := cmp.Diff(want, s.runner.List("p")); d != "" {
+		if d := cmp.Diff(want, s.runner.List("p", "")); d != "" {
 			t.Error(d)
 		}
 		if n := strings.Count(log.String(), `"level":"warn"`); n != 3 || !strings.Contains(log.String(), `"level":"error","kind":"test","outcome":"given_up"`) {
@@ -215,8 +215,8 @@ heardlog_jobs_total{kind="test",outcome="retried"} 3
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(metrics), "heardlog_jobs_total"); err != nil {
 			t.Error(err)
 		}
-		if got := s.runs(job.KeepFailed); len(s.runner.List("p")) != 0 {
-			t.Errorf("ran %q, still listed: %+v", got, s.runner.List("p"))
+		if got := s.runs(job.KeepFailed); len(s.runner.List("p", "")) != 0 {
+			t.Errorf("ran %q, still listed: %+v", got, s.runner.List("p", ""))
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestManyFailed(t *testing.T) {
 			s.Add(key(fmt.Sprintf("%04d", i)), time.Duration(i)*time.Second)
 		}
 		s.runs(time.Hour)
-		if list := s.runner.List("p"); len(list) != job.MaxFailed || list[0].ID != "0005" {
+		if list := s.runner.List("p", ""); len(list) != job.MaxFailed || list[0].ID != "0005" {
 			t.Errorf("%d are listed, from %s", len(list), list[0].ID)
 		}
 	})
@@ -405,8 +405,8 @@ func TestGivenUp(t *testing.T) {
 		}
 		s.stop()
 		s = start(t, job.Config{Store: store}, k, no)
-		if got := s.runs(time.Hour); got != "" || len(s.runner.List("p")) != 2 || s.runner.List("p")[0].Error == "" {
-			t.Errorf("ran %q; %+v", got, s.runner.List("p"))
+		if got := s.runs(time.Hour); got != "" || len(s.runner.List("p", "")) != 2 || s.runner.List("p", "")[0].Error == "" {
+			t.Errorf("ran %q; %+v", got, s.runner.List("p", ""))
 		}
 		s.runs(job.KeepFailed)
 		if list, err := job.Stored(t.Context(), store, "test"); err != nil || len(list) != 0 {
@@ -437,8 +437,8 @@ func TestStoreFails(t *testing.T) {
 			t.Errorf("ran %q without a claim", got)
 		}
 		store.set(nil)
-		if got := s.runs(time.Minute); got != "p/one p/two" && got != "p/two p/one" || len(s.runner.List("p")) != 0 {
-			t.Errorf("ran %q; %+v", got, s.runner.List("p"))
+		if got := s.runs(time.Minute); got != "p/one p/two" && got != "p/two p/one" || len(s.runner.List("p", "")) != 0 {
+			t.Errorf("ran %q; %+v", got, s.runner.List("p", ""))
 		}
 	})
 }

@@ -3,7 +3,6 @@ package job
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -77,34 +76,25 @@ func (r *Runner) Run(ctx context.Context) error {
 // MaxList is how many jobs List returns at most.
 const MaxList = 1000
 
-// List returns the jobs of a project that this server knows, those first that failed, then by the
-// time when they are due.
-func (r *Runner) List(project string) []Info {
+// List returns the jobs of a project in a state, "" for any, that this server knows: those first
+// that failed, then by the time when they are due.
+func (r *Runner) List(project string, state State) []Info {
 	var out []Info
 	for _, q := range r.queues {
-		out = append(out, q.list(project)...)
+		out = append(out, q.list(project, state)...)
 	}
-	return sorted(out)
+	return Sorted(out)
 }
 
-func sorted(list []Info) []Info {
-	slices.SortFunc(list, func(a, b Info) int {
-		return cmp.Or(-cmp.Compare(a.State.rank(), b.State.rank()), cmp.Compare(a.DueMS, b.DueMS), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Project, b.Project), cmp.Compare(a.ID, b.ID))
-	})
-	return list[:min(len(list), MaxList)]
-}
-
-// rank orders states by how much they deserve to be seen.
-func (s State) rank() int {
-	return slices.Index([]State{Waiting, Running, Retrying, Failed}, s)
-}
-
-func (q *Queue) list(project string) (out []Info) {
+func (q *Queue) list(project string, state State) (out []Info) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range q.jobs {
-		if e.Project == project {
-			out = append(out, q.info(e))
+		if e.Project != project {
+			continue
+		}
+		if i := q.info(e); state == "" || state == i.State {
+			out = append(out, i)
 		}
 	}
 	return out

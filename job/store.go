@@ -22,12 +22,15 @@ type body struct {
 	FailedMS int64  `json:"failed_ms,omitempty"` // Unix ms: when it was given up
 }
 
+// Project is the project of the records of jobs. It cannot be the name of a project.
+const Project = "~"
+
 // suffix ends the names of the spaces of jobs.
 const suffix = "/job"
 
 // space returns where the jobs of a kind are, those of all projects, so that a server finds them.
-// They name what they are about, and hold nothing that was said. No project has this name.
-func space(kind string) record.Space { return record.Space{Project: "~", Name: kind + suffix} }
+// They name what they are about, and hold nothing that was said.
+func space(kind string) record.Space { return record.Space{Project: Project, Name: kind + suffix} }
 
 // read returns the job of a record, waiting. One whose body cannot be read is due at once: its ID
 // says what it is about.

@@ -240,6 +240,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Models:      a.models,
 		Knowledge:   a.knowledge,
 		Patterns:    a.patterns,
+		Jobs:        a.jobs.List,
 		Checkpoints: a.saves, Joined: a.joined, CallSummary: a.callSummary,
 		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,

@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/heardlog/heardlog/job"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -58,7 +60,7 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 			a.log.Info().Str("name", name).Int64("bytes", size).Msg("backed up")
 		},
 	}
-	a.jobs.Every("backup", 10*time.Minute, func(ctx context.Context) error {
+	a.jobs.Every(job.Backup, 10*time.Minute, func(ctx context.Context) error {
 		err := s.Look(ctx)
 		if err != nil && ctx.Err() == nil {
 			count.WithLabelValues("error").Inc()

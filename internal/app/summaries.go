@@ -69,7 +69,7 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 	}
 	a.callsDone = a.jobs.HandleAfterCall(
 		job.Kind{
-			Name: "summary", Timeout: 90 * time.Second, Tries: 8,
+			Name: job.Summary, Timeout: 90 * time.Second, Tries: 8,
 			RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
 			Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 		},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/heardlog/heardlog/job"
+
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -12,19 +14,19 @@ import (
 // newUpkeep makes the jobs forget what is old, and compact the store as the operator's memory model
 // says.
 func (a *App) newUpkeep() {
-	a.jobs.Every("expired_keys", time.Minute, a.kv.Sweep)
-	a.jobs.Every("old_deletions", 10*time.Minute, func(ctx context.Context) error {
+	a.jobs.Every(job.ExpiredKeys, time.Minute, a.kv.Sweep)
+	a.jobs.Every(job.OldDeletions, 10*time.Minute, func(ctx context.Context) error {
 		return a.store.SweepRecords(ctx, a.now().Add(-record.KeepDeletions).UnixMilli())
 	})
-	a.jobs.Every("old_erasures", 10*time.Minute, a.sweepMarks)
+	a.jobs.Every(job.OldErasures, 10*time.Minute, a.sweepMarks)
 	old := webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention}
-	a.jobs.Every("old_deliveries", 10*time.Minute, old.Sweep)
+	a.jobs.Every(job.OldDeliveries, 10*time.Minute, old.Sweep)
 	store, ok := a.store.(interface {
 		Compact(ctx context.Context, percent int) (bytes int64, err error)
 	})
 	if m := a.models.Default; ok && m != nil && m.Report.Compaction != nil {
 		want := m.Report.Compaction
-		a.jobs.Every("compaction", time.Duration(want.RunIntervalHours)*time.Hour, func(ctx context.Context) error {
+		a.jobs.Every(job.Compaction, time.Duration(want.RunIntervalHours)*time.Hour, func(ctx context.Context) error {
 			start := time.Now()
 			bytes, err := store.Compact(ctx, int(want.ThresholdPercent))
 			if err == nil && bytes > 0 {

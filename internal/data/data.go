@@ -53,6 +53,7 @@ type Commands struct {
 	Rescue  rescueCommand  `cmd:"" help:"Save the data of a running server whose SQLite file is gone."`
 	Compact compactCommand `cmd:"" help:"Return unused space of a store to the disk."`
 	Erase   eraseCommand   `cmd:"" help:"Erase an agent, a user or a project."`
+	Jobs    jobsCommand    `cmd:"" help:"List what a store holds of background jobs."`
 	Keys    keysCommand    `cmd:"" help:"Create, list and revoke the API keys of a project."`
 }
 

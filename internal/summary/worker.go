@@ -79,7 +79,7 @@ func New(jobs *job.Runner, c Config) *Worker {
 	}
 	w := &Worker{cfg: c, rooms: map[job.Key]*room{}}
 	w.queue = jobs.Handle(job.Kind{
-		Name: "memory_summary", Do: w.summarise, Due: w.due, Claimed: true, Places: c.Places, Timeout: timeout,
+		Name: job.MemorySummary, Do: w.summarise, Due: w.due, Claimed: true, Places: c.Places, Timeout: timeout,
 		First: 5 * time.Second, Longest: 10 * time.Minute, RetryAfter: c.RetryAfter, Frequent: true,
 	})
 	w.metrics = newMetrics(c.Metrics, w)

@@ -15,7 +15,7 @@ func (s *Service) Changed(project, id string, seconds int) {
 
 func (s *Service) kind() job.Kind {
 	return job.Kind{
-		Name: "checkpoint", Do: s.saveDue, Timeout: 30 * time.Second, First: 30 * time.Second,
+		Name: job.Checkpoint, Do: s.saveDue, Timeout: 30 * time.Second, First: 30 * time.Second,
 		Final: func(err error) bool { return !fault.Is(err, fault.Unavailable) }, Frequent: true,
 	}
 }

@@ -74,7 +74,7 @@ func jobKey(project, base, id string) job.Key { return job.Key{Project: project,
 
 func (s *Service) kind() job.Kind {
 	return job.Kind{
-		Name: "knowledge", Stored: true, Do: s.runJob, Places: 2, Longest: time.Hour, Frequent: true,
+		Name: job.Import, Stored: true, Do: s.runJob, Places: 2, Longest: time.Hour, Frequent: true,
 		Final: func(err error) bool { return errors.Is(err, errNoImport) },
 	}
 }

@@ -27,7 +27,7 @@ type Extraction struct {
 
 // Extractions makes the Runner extract facts of calls that have ended.
 func Extractions(r *job.Runner, c Extraction) *job.AfterCall {
-	kind := job.Kind{Name: "facts", Timeout: askFor, Tries: maxTries, RetryAfter: c.RetryAfter, Count: c.Count}
+	kind := job.Kind{Name: job.Facts, Timeout: askFor, Tries: maxTries, RetryAfter: c.RetryAfter, Count: c.Count}
 	wanted := func(a *memory.Agent) bool { return a.Settings.Memory.Remember.Extract }
 	return r.HandleAfterCall(kind, c.Agent, wanted, func(ctx context.Context, a *memory.Agent) (bool, error) {
 		if a.Settings.Scope.UserID == "" {

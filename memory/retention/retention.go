@@ -50,7 +50,7 @@ type Keeper struct {
 // Handle makes the Runner erase what is due. The ID of a job is that of its note.
 func (k *Keeper) Handle(r *job.Runner) {
 	r.Handle(job.Kind{
-		Name: "retention", Do: k.settle, Find: k.find, Every: lookEvery,
+		Name: job.Retention, Do: k.settle, Find: k.find, Every: lookEvery,
 		Places: 2, Timeout: eraseFor, First: 10 * time.Minute, Longest: day,
 	})
 }

@@ -27,12 +27,12 @@ const (
 // handle makes the jobs embed documents, and ask the endpoint now and then which model it is.
 func (s *Service) handle(jobs *job.Runner) {
 	s.queue = jobs.Handle(job.Kind{
-		Name: "embedding", Do: s.embedJob, Due: s.embeds, Places: 2, Timeout: 3 * embedTimeout,
+		Name: job.Embedding, Do: s.embedJob, Due: s.embeds, Places: 2, Timeout: 3 * embedTimeout,
 		First: time.Second, Longest: time.Minute, Frequent: true,
 	})
 	if s.cfg.Embedder != nil {
 		jobs.Handle(job.Kind{
-			Name: "embedding_model", Every: identifyEvery, Find: job.One, First: time.Second, Longest: time.Minute, Frequent: true,
+			Name: job.EmbeddingModel, Every: identifyEvery, Find: job.One, First: time.Second, Longest: time.Minute, Frequent: true,
 			Do: func(ctx context.Context, _ job.Key) (job.Result, error) { return job.Done(job.OK), s.identify(ctx) },
 		})
 	}
