@@ -64,8 +64,11 @@ const Lifetime = 72 * time.Hour
 // agent.
 const ExpiringLead = time.Hour
 
-// Agent is one running conversation, from join to leave. Values are immutable once returned: copy,
-// then store.
+// Agent is one conversation with a caller, from join to leave: one call. A voice platform starts it
+// with settings for its answers: which model to ask, what to greet with, how long
+// to wait in a silence, what to remember of the caller. While it is live, its name and keys are its
+// own. It ends when the platform says so, when it has been idle, or after three days. Values are
+// immutable once returned: copy, then store.
 type Agent struct {
 	ID      string
 	Project string

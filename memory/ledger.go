@@ -246,11 +246,11 @@ type Ledger interface {
 	// neighbours. Update fails with fault.NotFound if the project has no such agent.
 	Update(ctx context.Context, project, id string, decide Decision) error
 	// UpdateEarly is Update, except that it may return with early=true as soon as the change is
-	// decided and certain to be next on its way to the disk. Another goroutine then calls kept once
-	// with what Update would have returned. Until kept(nil) the change is not acknowledged and must
+	// decided and certain to be next on its way to the disk. Another goroutine then calls done once
+	// with what Update would have returned. Until done(nil) the change is not acknowledged and must
 	// not be shown. Reads of the agent that begin meanwhile wait for the outcome.
-	// Without early all is as after Update, and kept is not called.
-	UpdateEarly(ctx context.Context, project, id string, decide Decision, kept func(error)) (early bool, err error)
+	// Without early all is as after Update, and done is not called.
+	UpdateEarly(ctx context.Context, project, id string, decide Decision, done func(error)) (early bool, err error)
 	// Head returns the agent's head, or fault.NotFound.
 	Head(ctx context.Context, project, id string) (Head, error)
 	// Recent returns the head and the newest n messages, oldest first, as of one moment; with

@@ -483,6 +483,9 @@ func (a Answer) message(now int64) memory.Message {
 	m.Amend(func(r *memory.Details) {
 		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Told = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Told
 		r.Members, r.Origin = a.Members, a.Origin
+		if len(a.Recalled) > 0 {
+			r.Recalled = a.Recalled
+		}
 	})
 	if t.StartMS > 0 && t.FirstTokenMS > 0 {
 		m.Timestamp = t.StartMS + t.FirstTokenMS

@@ -57,7 +57,7 @@ func (s *Messages) Head(ctx context.Context, project, id string) (memory.Head, e
 	return s.cfg.Ledger.Head(ctx, project, id)
 }
 
-// Page pages through an agent's ledger in order of Seq.
+// Page returns a part of an agent's ledger in order of Seq.
 func (s *Messages) Page(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
 	return s.cfg.Ledger.Messages(ctx, project, id, q)
 }
@@ -80,8 +80,8 @@ func (s *Messages) All(ctx context.Context, project, id string) ([]memory.Messag
 }
 
 // Change applies a decision to an agent, as every other method does: the change is on disk when
-// Change returns, events are sent and followers are notified. It is for packages that build on the
-// Service.
+// Change returns, events are sent and followers are notified. It is for packages that build on
+// this one.
 func (s *Messages) Change(ctx context.Context, project, id string, decide memory.Decision) error {
 	return s.update(ctx, memory.Ref{Project: project, ID: id}, decide)
 }

@@ -11,25 +11,26 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// openAnswer is an answer that is being generated, from Begin to Settle. What it is called in the
-// ledger (turn, place) becomes known while the turn is stored.
+// openAnswer is an answer that is being generated, from Begin to Settle. Its turn and its place in
+// the ledger become known while Begin stores the turn.
 type openAnswer struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is decided
 	// place is the Seq reserved for the answer, or the next one where none could be; 0 until
 	// it is decided. It is the order in which answers began, on all processes: the ledger reserves
-	// each Seq once. It may still change until stored is closed.
+	// each Seq once. It may still change until placeStored is closed.
 	place       atomic.Int64
 	placeStored chan struct{}
-	// decided is the order in which this process decided the turns: answers without a reserved Seq
+	// order is the order in which this process decided the turns: answers without a reserved Seq
 	// may have the same place.
 	order    atomic.Int64
 	inLedger atomic.Bool // the answer is in the ledger
-	// The turn goes on without the store; Away holds it.
-	passed, mustRelease atomic.Bool
-	phase               atomic.Int32
-	startMS             int64 // Unix ms
-	cut                 func(error)
+	passed   atomic.Bool // the turn goes on without the store
+	// Config.Away keeps the changes of the agent until it is released.
+	mustRelease atomic.Bool
+	phase       atomic.Int32
+	startMS     int64       // Unix ms
+	cut         func(error) // see TurnRequest.Cut
 	// Returns the text so far; may be nil, and is nil after the end; under agent.mu.
 	generated func() string
 	once      sync.Once     // for cut
@@ -117,6 +118,7 @@ func (o *openAnswer) stop(cause error) {
 	o.once.Do(func() { o.cut(cause) })
 }
 
+// openAnswers returns the open answers of an agent.
 func (r *registry) openAnswers(ref memory.Ref) []*openAnswer {
 	a := r.get(ref)
 	if a == nil {
@@ -147,7 +149,7 @@ func (r *registry) placedBefore(ctx context.Context, ref memory.Ref, before int6
 	return list
 }
 
-// answering reports whether an answer to the turn is being generated.
+// isAnswering reports whether an answer to the turn is being generated.
 func (r *registry) isAnswering(ref memory.Ref, turn int64) bool {
 	a := r.get(ref)
 	if a == nil {

@@ -109,7 +109,10 @@ type Extension struct {
 	Content string
 }
 
-// Turn is a turn whose answer is being generated. It must always be settled.
+// Turn is one exchange while its answer is being generated: what the caller said, what the model is
+// given of the call, and the place that the ledger keeps for the answer. Begin returns it as soon
+// as the caller's words are on their way to the disk, so that the model can begin. It must always
+// be settled, whatever becomes of the answer.
 type Turn struct {
 	Agent     memory.Agent
 	TurnID    int64

@@ -14,14 +14,14 @@ import (
 // write is a decided change on its way to the disk.
 type write struct {
 	memory.Write
-	agent *agent
-	after *snapshot // the agent after it
-	fails int       // agent.fails when it was decided
-	began time.Time // when its call began
-	kept  func(error)
-	left  atomic.Int32 // see writeQueued
-	err   error        // set before done is closed
-	done  chan struct{}
+	agent      *agent
+	after      *snapshot // the agent after it
+	fails      int       // agent.fails when it was decided
+	began      time.Time // when its call began
+	whenStored func(error)
+	left       atomic.Int32 // see writeQueued
+	err        error        // set before done is closed
+	done       chan struct{}
 
 	// Of the queue.
 	next  *write // the agent's next
@@ -72,7 +72,7 @@ func (e *Engine) queue(w *write) (commit func(), err error) {
 	}
 	a.users++
 	a.tip, a.last = w.after, w
-	if w.kept != nil {
+	if w.whenStored != nil {
 		a.early = w
 	}
 	q.add(w)
@@ -92,7 +92,7 @@ func (e *Engine) queue(w *write) (commit func(), err error) {
 // returned.
 func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool, err error) {
 	switch {
-	case w.kept != nil:
+	case w.whenStored != nil:
 		if commit != nil {
 			e.work.Go(commit)
 		}
@@ -236,7 +236,7 @@ func (e *Engine) fail(w *write, err error) {
 		a.fails++
 		a.failure, a.tip, a.last = err, nil, nil
 	}
-	if w.kept != nil && errors.Is(err, memory.ErrStale) { // it is not decided again
+	if w.whenStored != nil && errors.Is(err, memory.ErrStale) { // it is not decided again
 		err = fault.Wrap(fault.Unavailable, a.failure, "an earlier change of the agent was not stored")
 	}
 	e.answer(w, err)
@@ -252,7 +252,7 @@ func (e *Engine) answer(w *write, err error) {
 	w.err = err
 	close(w.done)
 	a.stripe.mu.Unlock()
-	if w.kept != nil {
-		e.work.Go(func() { w.kept(err) })
+	if w.whenStored != nil {
+		e.work.Go(func() { w.whenStored(err) })
 	}
 }

@@ -78,7 +78,7 @@ func (q *queue) add(w *write) {
 	}
 	a.end = w
 	q.waiting++
-	if w.kept != nil {
+	if w.whenStored != nil {
 		q.early++
 	}
 	if q.waiting >= q.want || q.early > 0 {
@@ -130,7 +130,7 @@ func (q *queue) next(c *committer, a *agent) *write {
 	w := a.first
 	a.first, w.next, a.by = w.next, nil, c
 	q.waiting--
-	if w.kept != nil {
+	if w.whenStored != nil {
 		q.early--
 	}
 	if q.byProject[w.Project]--; q.byProject[w.Project] == 0 {
@@ -157,7 +157,7 @@ func (q *queue) take(c *committer) (group []*write) {
 	c.busy = len(group) > 0
 	c.back = 0
 	for _, w := range group {
-		if w.kept == nil {
+		if w.whenStored == nil {
 			c.back++
 		}
 	}

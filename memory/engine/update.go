@@ -23,11 +23,11 @@ func (e *Engine) Update(ctx context.Context, project, id string, decide memory.D
 
 // UpdateEarly implements memory.Ledger. Over a shared store it is never early, since another
 // process may make the decision stale.
-func (e *Engine) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, kept func(error)) (bool, error) {
+func (e *Engine) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, whenStored func(error)) (bool, error) {
 	if e.o.Shared {
 		return false, e.Update(ctx, project, id, decide)
 	}
-	return e.update(ctx, project, id, decide, kept)
+	return e.update(ctx, project, id, decide, whenStored)
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 	patience = 4
 )
 
-func (e *Engine) update(ctx context.Context, project, id string, decide memory.Decision, kept func(error)) (early bool, err error) {
+func (e *Engine) update(ctx context.Context, project, id string, decide memory.Decision, whenStored func(error)) (early bool, err error) {
 	if err := e.begin(ctx); err != nil {
 		return false, err
 	}
@@ -52,7 +52,7 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 	a := e.agents.enter(memory.Ref{Project: project, ID: id})
 	defer e.agents.leave(a)
 	for try := 1; ; try++ {
-		wait, err := e.decide(ctx, a, decide, kept, began)
+		wait, err := e.decide(ctx, a, decide, whenStored, began)
 		if wait != nil {
 			early, err = wait(err)
 		}
@@ -78,7 +78,7 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 // decide runs the decision in the agent's turn and queues what it writes. If there is something to
 // wait for, the caller then calls wait, outside the turn, with decide's error; its error takes the
 // place of decide's. began is when the call began.
-func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, kept func(error), began time.Time) (wait func(error) (bool, error), err error) {
+func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, whenStored func(error), began time.Time) (wait func(error) (bool, error), err error) {
 	if err := a.lock(ctx, e.o.Timeout/2); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	}
 	w := &write{
 		Write: memory.Write{Ref: a.ref, Version: s.version(), Before: s.head.Agent.Status, Change: c, Epoch: epoch},
-		agent: a, fails: fails, began: began, done: make(chan struct{}), kept: kept,
+		agent: a, fails: fails, began: began, done: make(chan struct{}), whenStored: whenStored,
 	}
 	if err := encode(&w.Write, s.head.Agent, c.Agent); err != nil {
 		return nil, err
