@@ -62,7 +62,8 @@ func reasonOf(r *http.Request, c fault.Code) string {
 	return reason
 }
 
-// handle answers and logs the error of a handler. Nothing else does.
+// handle answers and logs the error of a handler. Errors before a handler are answered by the
+// middleware that finds them.
 func handle(style errorStyle, h handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := h(w, r)

@@ -72,7 +72,7 @@ type addMemoryRequest struct {
 	Content    json.RawMessage `json:"content"`
 	Type       string          `json:"memory_type"`
 	Status     string          `json:"status"`
-	Category   string          `json:"category"`
+	Category   string          `json:"category" validate:"omitempty,oneof=user_profile semantic episodic variable summary conversation"`
 	Importance *float64        `json:"importance" validate:"omitempty,gte=0,lte=1"`
 	Metadata   memoryMetadata  `json:"metadata"`
 	CreatedAt  string          `json:"created_at"`
@@ -128,15 +128,6 @@ func (openAI roleNames) of(r memory.Role) string {
 	return string(r)
 }
 
-// categoryOf checks a category.
-func categoryOf(name string) (string, error) {
-	switch name {
-	case "", "user_profile", "semantic", "episodic", "variable", "summary", "conversation":
-		return name, nil
-	}
-	return "", fault.At(fault.Invalid, "category", "must be one of user_profile, semantic, episodic, variable, summary, conversation, not %q", text.Clip(name, 40))
-}
-
 func (a itemAPI) add(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[addMemoryRequest](a.bodies, w, r, true)
 	if err != nil {
@@ -186,10 +177,6 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	if err != nil {
 		return m, err
 	}
-	category, err := categoryOf(in.Category)
-	if err != nil {
-		return m, err
-	}
 	extra, err := extraOf(in.Metadata.Extra)
 	if err != nil {
 		return m, err
@@ -222,7 +209,7 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	m.Details = &memory.Details{Filed: memory.Filed{
 		Scope:    scope,
 		Item:     &memory.Item{ID: in.ID, AgentID: owner, Extra: extra, IsError: in.IsError},
-		Category: category, Importance: in.Importance,
+		Category: in.Category, Importance: in.Importance,
 	}}
 	if status != window.Accepted {
 		m.Status = status
@@ -393,7 +380,7 @@ type searchRequest struct {
 	Query     string `json:"query"`
 	Type      string `json:"type"`
 	Status    string `json:"status"`
-	Category  string `json:"category"`
+	Category  string `json:"category" validate:"omitempty,oneof=user_profile semantic episodic variable summary conversation"`
 	Limit     *int   `json:"limit"`
 	MaxRounds int    `json:"max_rounds"`
 	RoleNames string `json:"role_names"`
@@ -452,9 +439,7 @@ func (in searchRequest) search() (q window.SearchQuery, limit int, err error) {
 			return q, 0, err
 		}
 	}
-	if q.Category, err = categoryOf(in.Category); err != nil {
-		return q, 0, err
-	}
+	q.Category = in.Category
 	limit = window.DefaultSearchLimit
 	if in.Limit != nil {
 		limit = *in.Limit

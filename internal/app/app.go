@@ -1,5 +1,6 @@
 // Package app builds and runs a whole server. New opens the store, wires the packages and binds the
-// port; Run serves until its context ends. Only this package starts long-lived goroutines.
+// port; Run serves until its context ends. It also runs the background work: beside it, only the
+// stores and the live tail have long-lived goroutines.
 package app
 
 import (

@@ -12,7 +12,7 @@
 //  4. A committer hands everything that is queued to Store.Apply, which answers each write.
 //  5. A write that is answered with memory.ErrStale is decided again on what the store holds now.
 //
-// Nothing is read, decided or encoded inside the store's transaction.
+// Nothing is decided inside the store's transaction.
 package engine
 
 import (
