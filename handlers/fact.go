@@ -100,8 +100,8 @@ func (a factAPI) user(r *http.Request) (string, error) {
 	return user, err
 }
 
-// shown does something with the fact of a path and returns what it is then.
-func (a factAPI) shown(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
+// one does something with the fact of a path and returns what it is then.
+func (a factAPI) one(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
 	user, err := a.user(r)
 	if err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, status, newFactJSON(user, f))
 }
 
-func (a factAPI) get(r *http.Request) (any, error) { return a.shown(r, a.facts.Get) }
+func (a factAPI) get(r *http.Request) (any, error) { return a.one(r, a.facts.Get) }
 
 // factEventJSON is a change of a fact.
 type factEventJSON struct {
@@ -300,7 +300,7 @@ func (a factAPI) change(r *http.Request, in *changeFactRequest) (any, error) {
 		}
 		*at.to = &ms
 	}
-	return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+	return a.one(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
 		return a.facts.Change(ctx, project, user, id, p)
 	})
 }

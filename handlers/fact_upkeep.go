@@ -11,7 +11,7 @@ import (
 // act serves a change of one fact that takes nothing but a cause.
 func (a factAPI) act(do func(ctx context.Context, project, user, id, cause string) (*facts.Fact, error)) handlerFunc {
 	return mayTake(a.bodies, func(r *http.Request, in *factCause) (any, error) {
-		return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+		return a.one(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
 			return do(ctx, project, user, id, in.Cause)
 		})
 	})
@@ -24,7 +24,7 @@ type decayRequest struct {
 }
 
 func (a factAPI) decay(r *http.Request, in *decayRequest) (any, error) {
-	return a.shown(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
+	return a.one(r, func(ctx context.Context, project, user, id string) (*facts.Fact, error) {
 		return a.facts.Decay(ctx, project, user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
 	})
 }

@@ -293,14 +293,14 @@ func (a *api) webhookRoutes(r chi.Router) {
 
 	r.Post("/endpoints", act("endpoint.create", agora(hooks, a.webhooks.createEndpoint)))
 	r.Get("/endpoints", agora(hooks, shows(a.webhooks.endpoints)))
-	r.Get("/endpoints/{id}", agora(hooks, a.webhooks.endpoint))
+	r.Get("/endpoints/{id}", agora(hooks, shows(a.webhooks.endpoint)))
 	r.Patch("/endpoints/{id}", act("endpoint.update", agora(hooks, a.webhooks.patchEndpoint)))
 	r.Put("/endpoints/{id}", act("endpoint.update", agora(hooks, a.webhooks.putEndpoint)))
 	r.Delete("/endpoints/{id}", act("endpoint.delete", deletes(hooks, gone(a.webhooks.deleteEndpoint))))
 	r.Post("/endpoints/{id}/secrets", act("endpoint.secret.create", agora(hooks, a.webhooks.rotateSecret)))
 	r.Delete("/endpoints/{id}/secrets/{secret_id}", act("endpoint.secret.revoke", deletes(hooks, gone(a.webhooks.revokeSecret))))
-	r.Post("/endpoints/{id}/enable", act("endpoint.enable", agora(hooks, a.webhooks.switchEndpoint(true))))
-	r.Post("/endpoints/{id}/disable", act("endpoint.disable", agora(hooks, a.webhooks.switchEndpoint(false))))
+	r.Post("/endpoints/{id}/enable", act("endpoint.enable", agora(hooks, shows(a.webhooks.switchEndpoint(true)))))
+	r.Post("/endpoints/{id}/disable", act("endpoint.disable", agora(hooks, shows(a.webhooks.switchEndpoint(false)))))
 	r.Post("/endpoints/{id}/test", agora(hooks, a.webhooks.testEndpoint))
 
 	r.Get("/messages", agora(hooks, shows(a.webhooks.messages)))

@@ -3,7 +3,6 @@ package handlers
 import (
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -26,7 +25,7 @@ type messageJSON struct {
 	Body      json.RawMessage `json:"body,omitempty"`
 }
 
-func newMessageJSON(m webhook.Event) messageJSON {
+func newMessageJSON(m *webhook.Event) messageJSON {
 	return messageJSON{
 		ID: m.ID, Type: m.Type, Event: event.Name(m.Type), AgentID: m.AgentID, CreatedAt: timeMS(m.CreatedMS), Bytes: m.Size, Body: m.Body,
 	}
@@ -52,31 +51,15 @@ func (a webhookAPI) messages(r *http.Request) (any, error) {
 		return nil, err
 	}
 	page, err := a.webhooks.Store.Events(r.Context(), q)
-	if err != nil {
-		return nil, err
-	}
-	out := struct {
+	return struct {
 		Messages []messageJSON `json:"messages"`
 		Cursor   string        `json:"next_cursor,omitempty"`
-	}{[]messageJSON{}, page.Next}
-	for _, m := range page.Events {
-		out.Messages = append(out.Messages, newMessageJSON(m))
-	}
-	return out, nil
+	}{each(page.Events, newMessageJSON), page.Next}, err
 }
 
 func (a webhookAPI) message(r *http.Request) (any, error) {
-	id := chi.URLParam(r, "id")
-	if r.URL.RawPath != "" { // IDs hold a colon, which many clients escape
-		if plain, err := url.PathUnescape(id); err == nil {
-			id = plain
-		}
-	}
-	m, err := a.webhooks.Store.Event(r.Context(), projectOf(r), id)
-	if err != nil {
-		return nil, err
-	}
-	return newMessageJSON(m), nil
+	// Many clients escape the colon in an ID.
+	return shown(newMessageJSON)(a.webhooks.Store.Event(r.Context(), projectOf(r), pathName(r, "id")))
 }
 
 func (a webhookAPI) deliveries(r *http.Request) (any, error) {
@@ -93,17 +76,10 @@ func (a webhookAPI) deliveries(r *http.Request) (any, error) {
 		return nil, err
 	}
 	page, err := a.webhooks.Store.Deliveries(r.Context(), q)
-	if err != nil {
-		return nil, err
-	}
-	out := struct {
+	return struct {
 		Deliveries []deliveryJSON `json:"deliveries"`
 		Cursor     string         `json:"next_cursor,omitempty"`
-	}{[]deliveryJSON{}, page.Next}
-	for _, d := range page.Deliveries {
-		out.Deliveries = append(out.Deliveries, newDeliveryJSON(d))
-	}
-	return out, nil
+	}{each(page.Deliveries, newDeliveryJSON), page.Next}, err
 }
 
 // deliveryParam reads a delivery's ID from the path.
@@ -125,10 +101,8 @@ func (a webhookAPI) delivery(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := newDeliveryJSON(rec)
-	for _, t := range tries {
-		out.Attempts = append(out.Attempts, newAttemptJSON(t))
-	}
+	out := newDeliveryJSON(&rec)
+	out.Attempts = each(tries, newAttemptJSON)
 	b, err := json.Marshal(out) // unlike encode, escapes <, > and &: a receiver wrote part of it
 	if err != nil {
 		return err
@@ -153,7 +127,7 @@ func (a webhookAPI) replayDelivery(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/deliveries/"+deliveryID(rec.ID))
-	return encode(w, http.StatusAccepted, newDeliveryJSON(rec))
+	return encode(w, http.StatusAccepted, newDeliveryJSON(&rec))
 }
 
 func (a webhookAPI) cancelDelivery(r *http.Request) (any, error) {
@@ -161,11 +135,7 @@ func (a webhookAPI) cancelDelivery(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec, err := a.webhooks.Store.Cancel(r.Context(), projectOf(r), id, a.now().UnixMilli())
-	if err != nil {
-		return nil, err
-	}
-	return newDeliveryJSON(rec), nil
+	return shown(newDeliveryJSON)(a.webhooks.Store.Cancel(r.Context(), projectOf(r), id, a.now().UnixMilli()))
 }
 
 // replayRequest selects deliveries to send again.

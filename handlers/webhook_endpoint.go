@@ -43,9 +43,9 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 	infoOf(r).target = e.ID
 	w.Header().Set("Location", "/v1/webhooks/endpoints/"+e.ID)
 	if again {
-		return encode(w, http.StatusOK, newEndpointJSON(e, a.now()))
+		return encode(w, http.StatusOK, a.show(&e))
 	}
-	out := newEndpointJSON(e, a.now())
+	out := a.show(&e)
 	for i := range out.Secrets {
 		if i >= len(signers) || signers[i].Value == "" { // the caller knows those it sent
 			out.Secrets[i].Secret = e.Secrets[i].Value.Reveal()
@@ -56,28 +56,13 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 
 func (a webhookAPI) endpoints(r *http.Request) (any, error) {
 	list, err := a.webhooks.Store.Endpoints(r.Context(), projectOf(r), "")
-	if err != nil {
-		return nil, err
-	}
-	out := struct {
+	return struct {
 		Endpoints []endpointJSON `json:"endpoints"`
-	}{[]endpointJSON{}}
-	for _, e := range list {
-		out.Endpoints = append(out.Endpoints, newEndpointJSON(e, a.now()))
-	}
-	return out, nil
+	}{each(list, a.show)}, err
 }
 
-func (a webhookAPI) endpoint(w http.ResponseWriter, r *http.Request) error {
-	e, err := webhook.FindEndpoint(r.Context(), a.webhooks.Store, projectOf(r), chi.URLParam(r, "id"))
-	return a.answerEndpoint(w, e, err)
-}
-
-func (a webhookAPI) answerEndpoint(w http.ResponseWriter, e webhook.Endpoint, err error) error {
-	if err != nil {
-		return err
-	}
-	return encode(w, http.StatusOK, newEndpointJSON(e, a.now()))
+func (a webhookAPI) endpoint(r *http.Request) (any, error) {
+	return shown(a.show)(webhook.FindEndpoint(r.Context(), a.webhooks.Store, projectOf(r), chi.URLParam(r, "id")))
 }
 
 // patchEndpoint changes the fields that the body names.
@@ -129,7 +114,10 @@ func (a webhookAPI) changeEndpoint(w http.ResponseWriter, r *http.Request, begin
 		}
 		return setEndpoint(e, obj)
 	})
-	return a.answerEndpoint(w, e, err)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, a.show(&e))
 }
 
 // dropSecrets removes an endpoint's stored secrets if its URL moves to another origin: otherwise a
@@ -190,7 +178,7 @@ func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := secretAnswer{newSecretJSON(fresh, a.now()), newEndpointJSON(e, a.now())}
+	out := secretAnswer{newSecretJSON(fresh, a.now()), a.show(&e)}
 	if again {
 		return encode(w, http.StatusOK, out)
 	}
@@ -205,10 +193,9 @@ func (a webhookAPI) revokeSecret(r *http.Request) error {
 	return err
 }
 
-func (a webhookAPI) switchEndpoint(enable bool) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		e, err := a.webhooks.Switch(r.Context(), projectOf(r), chi.URLParam(r, "id"), enable)
-		return a.answerEndpoint(w, e, err)
+func (a webhookAPI) switchEndpoint(enable bool) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		return shown(a.show)(a.webhooks.Switch(r.Context(), projectOf(r), chi.URLParam(r, "id"), enable))
 	}
 }
 
@@ -223,5 +210,5 @@ func (a webhookAPI) testEndpoint(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/deliveries/"+deliveryID(rec.ID))
-	return encode(w, http.StatusAccepted, newDeliveryJSON(rec))
+	return encode(w, http.StatusAccepted, newDeliveryJSON(&rec))
 }

@@ -70,7 +70,8 @@ func newSecretJSON(s webhook.SigningSecret, now time.Time) secretJSON {
 	return out
 }
 
-func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
+func (a webhookAPI) show(e *webhook.Endpoint) endpointJSON {
+	now := a.now()
 	out := endpointJSON{
 		ID: e.ID, URL: secret.MaskURL(e.URL), Description: e.Description, Events: append([]string{}, e.Events...), Secrets: []secretJSON{}, Headers: map[string]string{},
 		Agora: e.Agora, Payload: e.Payload, MaxBodyBytes: e.MaxBodyBytes, MaxAge: secondsOf(e.MaxAge), Timeout: e.Timeout.Seconds(),
@@ -177,7 +178,7 @@ type headerJSON struct {
 
 func deliveryID(id int64) string { return strconv.FormatInt(id, 10) }
 
-func newDeliveryJSON(r webhook.Record) deliveryJSON {
+func newDeliveryJSON(r *webhook.Record) deliveryJSON {
 	out := deliveryJSON{
 		ID: deliveryID(r.ID), MessageID: r.EventID, Type: r.Type, Event: event.Name(r.Type), EndpointID: r.EndpointID, AgentID: r.AgentID,
 		State: string(r.State), InFlight: r.Claimed, Attempt: r.Attempt, EventAt: timeMS(r.EventMS), CreatedAt: timeMS(r.CreatedMS), DoneAt: timeMS(r.DoneMS),
@@ -192,7 +193,7 @@ func newDeliveryJSON(r webhook.Record) deliveryJSON {
 	return out
 }
 
-func newAttemptJSON(t webhook.Attempt) attemptJSON {
+func newAttemptJSON(t *webhook.Attempt) attemptJSON {
 	out := attemptJSON{
 		N: t.N, StartedAt: timeMS(t.StartedMS), MS: t.DurationMS, ConnectMS: t.Detail.ConnectMS, TLSMS: t.Detail.TLSMS, FirstByteMS: t.Detail.FirstByteMS,
 		Status: t.Status, ErrorClass: t.ErrorClass, Error: t.Error, Signed: []headerJSON{}, Headers: []headerJSON{},
