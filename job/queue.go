@@ -261,13 +261,16 @@ func (q *Queue) look(ctx context.Context, now time.Time) time.Duration {
 		return q.find.Sub(now)
 	}
 	q.find = now.Add(q.kind.Every)
-	added := false
-	more, err := q.kind.Find(ctx, func(k Key) bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		is := q.add(k, 0)
-		added = added || is
-		return is
+	more, added := false, false
+	_, err := q.guarded(func() (r Result, err error) {
+		more, err = q.kind.Find(ctx, func(k Key) bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			is := q.add(k, 0)
+			added = added || is
+			return is
+		})
+		return r, err
 	})
 	if q.found = more && added && err == nil; err != nil && ctx.Err() == nil {
 		q.r.problem("jobs could not be found", q.kind.Name, err)

@@ -118,11 +118,16 @@ func (q *Queue) settle(ctx context.Context, e *entry, v *verdict) error {
 	case v.Again && v.After > 0:
 		b.DueMS = now.Add(v.After).UnixMilli()
 	}
-	rev, err := int64(record.Absent), error(nil)
+	var rev int64
+	var err error
 	if q.kind.Stored && (v.failed || v.Again) {
 		rev, err = q.store(ctx, e.Key, b, e.rev)
 	} else {
-		_, err = q.change(ctx, record.Change{ID: e.Key.recordID(), If: e.rev})
+		var state record.State
+		state, err = q.change(ctx, record.Change{ID: e.Key.recordID(), If: e.rev})
+		if rev = record.Absent; q.kind.Stored { // what was stored before is known
+			rev = state.Rev
+		}
 	}
 	switch {
 	case errors.Is(err, record.ErrStale):
