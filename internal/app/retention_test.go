@@ -120,7 +120,16 @@ func TestRetentionGoesOn(t *testing.T) {
 		waitFor(t, "the end of a call", func() bool { return s.get(agent(calls[i])).status == http.StatusNotFound })
 	}
 	waitFor(t, "the report", func() bool {
-		log := s.log.String()
-		return strings.Contains(log, "erase the call of agent "+calls[1]+" of project default") && strings.Contains(log, `"erased":3,"failed":1`)
+		failed, erased := false, 0
+		for line := range strings.Lines(s.log.String()) {
+			if !strings.Contains(line, `"kind":"retention"`) || !strings.Contains(line, `"project":"default"`) {
+				continue
+			}
+			failed = failed || strings.Contains(line, `"outcome":"retried"`) && strings.Contains(line, "/"+calls[1]+`"`)
+			if strings.Contains(line, `"outcome":"erased"`) {
+				erased++
+			}
+		}
+		return failed && erased == 3
 	})
 }
