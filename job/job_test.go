@@ -46,7 +46,7 @@ func start(t *testing.T, c job.Config, k job.Kind, do func(ctx context.Context, 
 	c.Now = time.Now
 	s.runner = job.New(c)
 	if k.Name == "" {
-		k.Name = "test"
+		k.Name = job.Facts
 	}
 	k.Do = func(ctx context.Context, k job.Key) (job.Result, error) {
 		s.mu.Lock()
@@ -78,6 +78,25 @@ func (s *server) runs(after time.Duration) string {
 	out := strings.Join(s.ran, " ")
 	s.ran = nil
 	return out
+}
+
+// stored returns the jobs that a store holds.
+func stored(t *testing.T, s record.Store) string {
+	t.Helper()
+	at := record.Space{Project: job.Project, Name: "facts/job"}
+	list, _, err := s.Records(t.Context(), at, record.Query{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for i := range list {
+		j, ok := job.Record(at, &list[i])
+		if !ok {
+			t.Errorf("%s is not a job", list[i].ID)
+		}
+		out = append(out, fmt.Sprint(j.Project, "/", j.ID, " ", j.State))
+	}
+	return strings.Join(out, ", ")
 }
 
 func key(id string) job.Key { return job.Key{Project: "p", ID: id} }
@@ -199,18 +218,18 @@ func TestRetry(t *testing.T) {
 		if len(at) != 4 || at[1] < 30*time.Second || at[1] > time.Minute || at[2]-at[1] != time.Hour || at[3]-at[2] < 2*time.Minute || at[3]-at[2] > 4*time.Minute {
 			t.Errorf("tried at %v", at)
 		}
-		want := []job.Info{{Kind: "test", Key: key("a"), State: job.Failed, SinceMS: began.UnixMilli(), DueMS: began.Add(at[3]).UnixMilli(), Tries: 4, Error: "*** is wrong"}}
+		want := []job.Info{{Kind: job.Facts, Key: key("a"), State: job.Failed, SinceMS: began.UnixMilli(), DueMS: began.Add(at[3]).UnixMilli(), Tries: 4, Error: "*** is wrong"}}
 		if d := cmp.Diff(want, s.runner.List("p", "")); d != "" {
 			t.Error(d)
 		}
-		if n := strings.Count(log.String(), `"level":"warn"`); n != 3 || !strings.Contains(log.String(), `"level":"error","kind":"test","outcome":"given_up"`) {
+		if n := strings.Count(log.String(), `"level":"warn"`); n != 3 || !strings.Contains(log.String(), `"level":"error","kind":"facts","outcome":"given_up"`) {
 			t.Errorf("%d warnings in %s", n, &log)
 		}
 		metrics := `
 # HELP heardlog_jobs_total Runs of background jobs, by kind and outcome.
 # TYPE heardlog_jobs_total counter
-heardlog_jobs_total{kind="test",outcome="given_up"} 1
-heardlog_jobs_total{kind="test",outcome="retried"} 3
+heardlog_jobs_total{kind="facts",outcome="given_up"} 1
+heardlog_jobs_total{kind="facts",outcome="retried"} 3
 `
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(metrics), "heardlog_jobs_total"); err != nil {
 			t.Error(err)
@@ -327,23 +346,11 @@ func TestStored(t *testing.T) {
 		if err := b.Put(t.Context(), key("one"), 0); !errors.Is(err, record.ErrStale) {
 			t.Errorf("put twice: %v", err)
 		}
-		stored := func() string {
-			t.Helper()
-			list, err := job.Stored(t.Context(), store, "test")
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := ""
-			for _, i := range list {
-				out += fmt.Sprint(i.Project, "/", i.ID, " ", i.State)
-			}
-			return out
+		if got := a.runs(9*time.Minute) + b.runs(0); got != "p/one" || stored(t, store) != "p/one running" {
+			t.Errorf("ran %q; stored: %s", got, stored(t, store))
 		}
-		if got := a.runs(9*time.Minute) + b.runs(0); got != "p/one" || stored() != "p/one running" {
-			t.Errorf("ran %q; stored: %s", got, stored())
-		}
-		if got := a.runs(time.Hour) + b.runs(0); got != "" || stored() != "" {
-			t.Errorf("ran %q; stored: %s", got, stored())
+		if got := a.runs(time.Hour) + b.runs(0); got != "" || stored(t, store) != "" {
+			t.Errorf("ran %q; stored: %s", got, stored(t, store))
 		}
 		if err := a.Put(t.Context(), key("two"), 0); err != nil {
 			t.Fatal(err)
@@ -356,8 +363,8 @@ func TestStored(t *testing.T) {
 		if got := b.runs(time.Minute); got != "p/two" {
 			t.Errorf("ran %q after the claim", got)
 		}
-		if b.runs(time.Hour); stored() != "" {
-			t.Errorf("stored: %s", stored())
+		if b.runs(time.Hour); stored(t, store) != "" {
+			t.Errorf("stored: %s", stored(t, store))
 		}
 	})
 }
@@ -387,7 +394,7 @@ func TestNow(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	in(t, func(t *testing.T) {
 		store := inmem.New()
-		at := record.Space{Project: "~", Name: "test/job"}
+		at := record.Space{Project: "~", Name: "facts/job"}
 		poison := record.Change{ID: "p/poison", Body: []byte(`{"tries":3,"busy":true,"due_ms":1}`), If: record.Absent}
 		if _, err := store.ChangeRecords(t.Context(), at, []record.Change{poison}, record.Limit{}, nil, 1); err != nil {
 			t.Fatal(err)
@@ -409,8 +416,8 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("ran %q; %+v", got, s.runner.List("p", ""))
 		}
 		s.runs(job.KeepFailed)
-		if list, err := job.Stored(t.Context(), store, "test"); err != nil || len(list) != 0 {
-			t.Errorf("%+v, %v", list, err)
+		if got := stored(t, store); got != "" {
+			t.Errorf("stored: %s", got)
 		}
 	})
 }

@@ -116,11 +116,15 @@ func (w *world) end(id string) {
 // jobs returns how many stored jobs are still to be done.
 func (w *world) jobs() int {
 	w.t.Helper()
-	list, err := job.Stored(w.t.Context(), w.store, "facts")
+	at := record.Space{Project: job.Project, Name: "facts/job"}
+	list, _, err := w.store.Records(w.t.Context(), at, record.Query{Limit: 1000})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return len(slices.DeleteFunc(list, func(j job.Info) bool { return j.State == job.Failed }))
+	return len(slices.DeleteFunc(list, func(r record.Record) bool {
+		j, ok := job.Record(at, &r)
+		return ok && j.State == job.Failed
+	}))
 }
 
 // TestExtract: a call is asked about once it has ended, once, and by one server.
