@@ -62,5 +62,10 @@ func (c *AfterCall) Joined(ctx context.Context, a *memory.Agent) error {
 	return err
 }
 
+// Forget deletes the job of an agent that is erased.
+func (c *AfterCall) Forget(ctx context.Context, project, id string) error {
+	return c.queue.Forget(ctx, Key{project, id})
+}
+
 // Ended has the work on a call done now.
 func (c *AfterCall) Ended(project, id string) { c.queue.Now(Key{project, id}) }

@@ -118,7 +118,7 @@ type Info struct {
 	SinceMS int64  // Unix ms: when it was added; 0 = unknown
 	DueMS   int64  // Unix ms: not before; of a failed one when it was given up
 	Tries   int    // that failed in a row
-	Error   string // of the last try that failed; at most MaxError bytes
+	Error   string // of the last try that failed, as the API shows it; at most MaxError bytes
 }
 
 // MaxError is how much is kept of an error, in bytes.

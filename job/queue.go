@@ -137,6 +137,26 @@ func (q *Queue) Drop(k Key) {
 	}
 }
 
+// Forget deletes a job that is Stored, unless it runs: then it finds what it is about gone.
+func (q *Queue) Forget(ctx context.Context, k Key) error {
+	q.mu.Lock()
+	e := q.jobs[k]
+	known := e != nil && !e.busy
+	q.mu.Unlock()
+	if !known { // another server's jobs are known within lookEvery
+		return nil
+	}
+	if _, err := q.change(ctx, record.Change{ID: k.recordID(), If: record.Any}); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e := q.jobs[k]; e != nil && !e.busy {
+		q.remove(e)
+	}
+	return nil
+}
+
 func (q *Queue) poke() {
 	select {
 	case q.wake <- struct{}{}:
@@ -161,13 +181,15 @@ func (q *Queue) forgetFailed() {
 	}
 	var first *entry
 	for _, e := range q.jobs {
-		if e.FailedMS > 0 && (first == nil || e.at.Before(first.at)) {
+		if e.FailedMS > 0 && e.place >= 0 && !e.at.IsZero() && (first == nil || e.at.Before(first.at)) {
 			first = e
 		}
 	}
-	first.at = time.Time{}
-	heap.Fix(&q.heap, first.place)
-	q.poke()
+	if first != nil {
+		first.at = time.Time{}
+		heap.Fix(&q.heap, first.place)
+		q.poke()
+	}
 }
 
 // wait puts a job into the heap; mu is held.
@@ -255,7 +277,7 @@ func (q *Queue) look(ctx context.Context, now time.Time) time.Duration {
 		return time.Hour
 	}
 	q.mu.Lock()
-	idle := q.running < q.kind.Places && (len(q.heap) == 0 || q.heap[0].at.After(now))
+	idle := q.running < q.kind.Places && len(q.parked) == 0 && (len(q.heap) == 0 || q.heap[0].at.After(now))
 	q.mu.Unlock()
 	if now.Before(q.find) && !(q.found && idle) {
 		return q.find.Sub(now)
@@ -266,6 +288,9 @@ func (q *Queue) look(ctx context.Context, now time.Time) time.Duration {
 		more, err = q.kind.Find(ctx, func(k Key) bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
+			if e := q.jobs[k]; e != nil && e.busy {
+				return false
+			}
 			is := q.add(k, 0)
 			added = added || is
 			return is
@@ -341,7 +366,7 @@ func (q *Queue) work(ctx context.Context, e *entry) {
 		q.remove(e)
 		q.take(missed)
 		return
-	case v.failed:
+	case v.failed && (!again || q.kind.Stored):
 		e.FailedMS, e.at = now.UnixMilli(), now.Add(KeepFailed)
 		q.failed++
 		q.wait(e)
@@ -352,8 +377,8 @@ func (q *Queue) work(ctx context.Context, e *entry) {
 		if again && e.Tries == 0 && !v.elsewhere {
 			e.at = now.Add(min(e.after, v.After))
 		}
-	case again && !q.kind.Stored:
-		e.SinceMS, e.at = now.UnixMilli(), now.Add(e.after)
+	case again && !q.kind.Stored: // it was added while it ran
+		e.body, e.at = body{SinceMS: now.UnixMilli()}, now.Add(e.after)
 	default:
 		q.remove(e)
 		return
@@ -381,7 +406,8 @@ func (q *Queue) try(ctx context.Context, e *entry) verdict {
 			}
 		}
 		if q.kind.Tries > 0 && e.Tries >= q.kind.Tries {
-			return Result{}, errors.New("a server ended in the middle of the last try that is allowed")
+			ran = true
+			return Result{}, fault.New(fault.Internal, "a server ended in the middle of the last try that is allowed")
 		}
 		if q.kind.Stored || q.kind.Claimed {
 			if err := q.claim(ctx, e); err != nil {
@@ -414,8 +440,8 @@ func (q *Queue) try(ctx context.Context, e *entry) verdict {
 	return v
 }
 
-// judge decides what becomes of a job after a try. One that could not even be begun, because the
-// store fails, is not held against it.
+// judge decides what becomes of a job after a try. One that could not even be begun is not held
+// against it.
 func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bool) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -426,11 +452,12 @@ func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bo
 	if ctx.Err() != nil { // another server, or the next start, may begin at once
 		return verdict{Result: Again(0), err: err, stopped: true}
 	}
-	if !ran && fault.Is(err, fault.Unavailable) {
+	if !ran {
+		e.Error = explain(err)
 		return verdict{Result: Result{Outcome: Retried, Again: true, After: q.kind.First/2 + rand.N(q.kind.First/2)}, err: err}
 	}
 	e.Tries++
-	e.Error = q.r.clip(err)
+	e.Error = explain(err)
 	if q.kind.final(err, e.Tries) {
 		return verdict{Result: Done(GivenUp), err: err, failed: true}
 	}

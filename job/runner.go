@@ -3,7 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
-	"strings"
+	"errors"
 	"sync"
 	"time"
 
@@ -21,9 +21,6 @@ type Config struct {
 	Now     func() time.Time
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer // nil registers nowhere
-	// Clean takes secrets out of the text of an error, which is stored and listed; nil leaves it as
-	// it is.
-	Clean func(string) string
 }
 
 // Runner runs the jobs of all kinds.
@@ -51,10 +48,10 @@ func (r *Runner) Handle(k Kind) *Queue {
 }
 
 // Every makes the Runner do something at its start and then periodically. What fails is tried again
-// within minutes. It may take a day, and then the next time is left out.
+// within minutes, less and less often. It may take a day, and then the next time is left out.
 func (r *Runner) Every(name string, every time.Duration, do func(ctx context.Context) error) {
 	r.Handle(Kind{
-		Name: name, Every: every, Places: 1, Timeout: 24 * time.Hour, Longest: 10 * time.Minute, Frequent: true,
+		Name: name, Every: every, Places: 1, Timeout: 24 * time.Hour, First: min(every, 10*time.Minute), Longest: every, Frequent: true,
 		Find: One,
 		Do: func(ctx context.Context, _ Key) (Result, error) {
 			return Done(OK), do(ctx)
@@ -169,11 +166,17 @@ func (r *Runner) problem(what, kind string, err error) {
 	r.cfg.Log.WithLevel(level).Str("kind", kind).Err(err).Msg(what)
 }
 
-// clip returns the first line of an error's text as it is stored and listed.
-func (r *Runner) clip(err error) string {
-	s, _, _ := strings.Cut(err.Error(), "\n")
-	if r.cfg.Clean != nil {
-		s = r.cfg.Clean(s)
+// explain returns the text of an error as it is stored and listed: what may be shown to a caller of
+// the API. The log has the whole error, in which an upstream may have quoted what was said.
+func explain(err error) string {
+	out := "internal error; the log has the cause"
+	if public, ok := errors.AsType[interface {
+		error
+		Public() string
+	}](err); ok {
+		out = public.Public()
+	} else if f, ok := errors.AsType[*fault.Error](err); ok {
+		out = f.Msg
 	}
-	return text.Clip(s, MaxError-len("…"))
+	return text.Clip(out, MaxError-len("…"))
 }

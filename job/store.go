@@ -131,6 +131,7 @@ func (q *Queue) settle(ctx context.Context, e *entry, v *verdict) error {
 	}
 	switch {
 	case errors.Is(err, record.ErrStale):
+		*v = verdict{Result: Again(claimAgain), elsewhere: true} // what it has become is read then
 		return nil
 	case err != nil:
 		return err
@@ -159,7 +160,9 @@ func (q *Queue) theirs(ctx context.Context, e *entry) (Result, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.kind.Stored {
-		e.body, e.rev = now.body, now.rev
+		if e.body, e.rev = now.body, now.rev; e.FailedMS > 0 {
+			q.failed++
+		}
 		return Again(wait), nil
 	}
 	if e.rev = record.Absent; wait == 0 { // that server has ended in the middle of it
@@ -205,7 +208,9 @@ func (q *Queue) refresh(ctx context.Context) error {
 	})
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	clear(q.wanted) // what was not found is done
+	if err == nil {
+		clear(q.wanted) // what was not found is done
+	}
 	return err
 }
 

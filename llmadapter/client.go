@@ -135,6 +135,9 @@ func (e *UpstreamError) Error() string {
 	return "upstream answered " + http.StatusText(e.Status) + ": " + e.Text
 }
 
+// Public returns the status alone: the message may quote the request.
+func (e *UpstreamError) Public() string { return "upstream answered " + http.StatusText(e.Status) }
+
 // Do makes the call. The response's body must be closed. Cancelling ctx ends the connection, or its
 // HTTP/2 stream, at once, also while the body is being read. Do fails with *UpstreamError for a
 // status other than 2xx, fault.Upstream if the upstream cannot be reached and fault.UpstreamTimeout

@@ -381,7 +381,7 @@ func (a *App) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	run("jobs", func() error { return a.jobs.Run(failed) })
+	run("jobs", func() error { return a.jobs.Run(behind) })
 	run("recall", func() error { return a.recall.Run(behind) })
 	if a.provider != nil {
 		run("provider of keys", func() error { return a.provider.Run(behind) })

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// TestJobs: what could not be done after a call is listed with its reason, and a state that does
-// not exist is refused.
+// TestJobs: what could not be done after a call is listed with its reason, until the call is
+// erased, and a state that does not exist is refused.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Status: http.StatusUnauthorized})
@@ -44,9 +44,10 @@ func TestJobs(t *testing.T) {
 		t.Error("the metrics do not count the try")
 	}
 	s.get(v1+"/jobs?state=lost").refused(http.StatusBadRequest, "InvalidFieldValue", "state")
-	// Another server knows of it, and so does the store.
-	if got := func() listed { s = s.again(); return list("?state=retrying") }(); len(got.Jobs) > 1 {
-		t.Errorf("%+v", got)
+	s = s.again()
+	waitFor(t, "the job after a restart", func() bool { return len(list("?state=retrying").Jobs) == 1 })
+	s.do(http.MethodDelete, agent(id), nil).is(http.StatusNoContent, nil)
+	if got := list(""); len(got.Jobs) != 0 {
+		t.Errorf("after the erasure: %+v", got)
 	}
-	waitFor(t, "the job after a restart", func() bool { return len(list("").Jobs) == 1 })
 }

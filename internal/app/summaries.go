@@ -98,6 +98,12 @@ func (a *App) forget(ctx context.Context, project, id string) error {
 	if err := a.saves.Forget(ctx, project, id); err != nil {
 		return err
 	}
+	if err := a.extractor.Forget(ctx, project, id); err != nil {
+		return err
+	}
+	if err := a.callsDone.Forget(ctx, project, id); err != nil {
+		return err
+	}
 	return a.calls.Forget(ctx, project, id)
 }
 

@@ -2,13 +2,13 @@ package data_test
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/drivers"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -32,7 +32,7 @@ func TestJobs(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		r := job.New(job.Config{Store: store, Now: time.Now})
 		q := r.Handle(job.Kind{Name: job.Facts, Stored: true, Tries: 1, Do: func(context.Context, job.Key) (job.Result, error) {
-			return job.Result{}, errors.New("the model is gone")
+			return job.Result{}, fault.New(fault.Upstream, "the model is gone")
 		}})
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = r.Run(ctx) }()

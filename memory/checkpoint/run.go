@@ -15,14 +15,18 @@ func (s *Service) Changed(project, id string, seconds int) {
 
 func (s *Service) kind() job.Kind {
 	return job.Kind{
-		Name: job.Checkpoint, Do: s.saveDue, Timeout: 30 * time.Second, First: 30 * time.Second,
+		Name: job.Checkpoint, Do: s.saveDue, First: 30 * time.Second, Longest: 30 * time.Second,
 		Final: func(err error) bool { return !fault.Is(err, fault.Unavailable) }, Frequent: true,
 	}
 }
 
+const saveFor = 30 * time.Second
+
 // saveDue saves one agent. What has begun is finished.
 func (s *Service) saveDue(ctx context.Context, k job.Key) (job.Result, error) {
-	_, err := s.save(context.WithoutCancel(ctx), k.Project, k.ID, true)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), saveFor)
+	defer stop()
+	_, err := s.save(ctx, k.Project, k.ID, true)
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Stopped) {
 		return job.Done(job.Nothing), nil
 	}

@@ -80,7 +80,7 @@ func (s *Service) kind() job.Kind {
 }
 
 // errNoImport fails a job whose name cannot be read.
-var errNoImport = errors.New("it does not name an import")
+var errNoImport = fault.New(fault.Internal, "it does not name an import")
 
 func (s *Service) put(ctx context.Context, space record.Space, id string, rev int64, v any) (int64, error) {
 	body, err := json.Marshal(v)

@@ -83,13 +83,19 @@ func (e *Entry[K, T]) Enter(ctx context.Context, load func() error) error {
 	case <-ctx.Done():
 		return givenUp(ctx)
 	}
-	err := load()
-	if err != nil {
-		e.Leave()
-	} else if e.Cold() {
+	entered := false
+	defer func() { // also if load panics
+		if !entered {
+			e.Leave()
+		}
+	}()
+	if err := load(); err != nil {
+		return err
+	}
+	if entered = true; e.Cold() {
 		close(e.ready)
 	}
-	return err
+	return nil
 }
 
 // Leave lets the next caller enter. The value is weighed again.

@@ -144,7 +144,7 @@ func (s *Service) storeMade(ctx context.Context, c Collection, d *Document, rev 
 	if err := checkVector("embedding", v); err != nil {
 		return err
 	}
-	if current := s.model.Load(); current.ID != model || v != nil && len(v) != current.Dimensions {
+	if current := s.model.Load(); current == nil || current.ID != model || v != nil && len(v) != current.Dimensions {
 		s.model.Store(nil) // the endpoint has another model now
 		return fmt.Errorf("the embeddings have %d numbers or another probe, which is not what the model had", len(v))
 	}

@@ -144,12 +144,15 @@ func (s *Service) Put(ctx context.Context, c Collection, docs []Document) ([]str
 		Absent: func(i int) bool { return docs[last[different[i]]].ID == "" },
 		Decide: func(i int, old record.Record) ([]byte, bool, error) {
 			d := docs[last[different[i]]]
-			if old.Rev == 0 {
-				d.CreatedUS = s.nextPlace()
-			} else if was, err := document(&old); err != nil {
-				return nil, false, err
-			} else {
+			if old.Rev != 0 {
+				was, err := document(&old)
+				if err != nil {
+					return nil, false, err
+				}
 				d.CreatedUS = was.CreatedUS
+			}
+			if d.CreatedUS == 0 {
+				d.CreatedUS = s.nextPlace()
 			}
 			d.UpdatedMS = max(s.nowMS(), d.CreatedUS/1000)
 			body, err := d.body()
