@@ -151,7 +151,11 @@ func TestKillKnowledge(t *testing.T) {
 		for _, l := range learners {
 			wg.Go(func() { l.run(s.url, round) })
 		}
+		end := time.Now().Add(time.Minute)
 		for reached := false; !reached; {
+			if time.Now().After(end) {
+				t.Fatal("the calls do not go on")
+			}
 			_, reached = learners[0].call(s.url, "GET", fmt.Sprintf("knowledge/b/entries/alice-%d", before+8), "", "")
 		}
 		s.kill()

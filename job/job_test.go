@@ -374,6 +374,34 @@ func TestStored(t *testing.T) {
 	})
 }
 
+// TestAlone: a server that has the store for itself does not wait for the claim of the one before.
+func TestAlone(t *testing.T) {
+	in(t, func(t *testing.T) {
+		store := inmem.New()
+		dying := &mortal{Store: store}
+		hang := func(ctx context.Context, _ job.Key) (job.Result, error) { <-ctx.Done(); return job.Result{}, ctx.Err() }
+		k := job.Kind{Stored: true}
+		a := start(t, job.Config{Store: dying, Alone: true}, k, hang)
+		for id, after := range map[string]time.Duration{"runs": 0, "waits": time.Hour, "starts": time.Hour} {
+			if err := a.Put(t.Context(), key(id), after); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := a.runs(0); got != "p/runs" {
+			t.Errorf("ran %q", got)
+		}
+		if err := a.Start(t.Context(), key("starts")); err != nil {
+			t.Fatal(err)
+		}
+		dying.set(errors.New("killed"))
+		a.stop()
+		b := start(t, job.Config{Store: store, Alone: true}, k, nil)
+		if got := b.runs(time.Second); got != "p/runs p/starts" && got != "p/starts p/runs" {
+			t.Errorf("ran %q", got)
+		}
+	})
+}
+
 // TestNow: a server can have a job done at once that another server has stored.
 func TestNow(t *testing.T) {
 	in(t, func(t *testing.T) {

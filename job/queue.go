@@ -98,6 +98,33 @@ func (q *Queue) Put(ctx context.Context, k Key, after time.Duration) error {
 	return nil
 }
 
+// Start has a Stored job that was put here run at once, by the next server if this one ends.
+func (q *Queue) Start(ctx context.Context, k Key) error {
+	q.mu.Lock()
+	e := q.jobs[k]
+	if e == nil || e.busy || e.Busy || e.DueMS == 0 {
+		q.mu.Unlock()
+		return nil // it has begun, or is done
+	}
+	b, rev := e.body, e.rev
+	q.mu.Unlock()
+	b.DueMS = 0
+	rev, err := q.store(ctx, k, b, rev)
+	switch {
+	case errors.Is(err, record.ErrStale):
+		return nil
+	case err != nil:
+		return err
+	}
+	q.mu.Lock()
+	if e := q.jobs[k]; e != nil && !e.busy && e.rev < rev {
+		e.body, e.rev = b, rev
+	}
+	q.mu.Unlock()
+	q.Now(k)
+	return nil
+}
+
 // Now has a job that waits for its time run at once, unless it has failed or another server does
 // it.
 func (q *Queue) Now(k Key) {

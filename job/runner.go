@@ -21,6 +21,9 @@ type Config struct {
 	Now     func() time.Time
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer // nil registers nowhere
+	// Alone is set if no other server can use the store: claims that are found in it are of a
+	// server that has ended, and do not count.
+	Alone bool
 }
 
 // Runner runs the jobs of all kinds.

@@ -46,6 +46,15 @@ func read(r *record.Record) *entry {
 	return e
 }
 
+// read is read, without the claims of servers that have ended.
+func (q *Queue) read(r *record.Record) *entry {
+	e := read(r)
+	if q.r.cfg.Alone && e.Busy {
+		e.Busy, e.DueMS, e.at = false, 0, time.Time{}
+	}
+	return e
+}
+
 // store stores a job if its record has a revision, and returns the new one.
 func (q *Queue) store(ctx context.Context, k Key, b body, rev int64) (int64, error) {
 	text, err := json.Marshal(b)
@@ -155,7 +164,7 @@ func (q *Queue) theirs(ctx context.Context, e *entry) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	now := read(&r)
+	now := q.read(&r)
 	wait := max(now.at.Sub(q.r.cfg.Now()), 0)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -216,7 +225,7 @@ func (q *Queue) refresh(ctx context.Context) error {
 
 // take learns of a record; mu is held.
 func (q *Queue) take(r *record.Record) {
-	e := read(r)
+	e := q.read(r)
 	old := q.jobs[e.Key]
 	switch {
 	case old != nil && old.rev >= r.Rev:

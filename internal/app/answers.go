@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 // newAnswers creates the transport of LLM calls and what answers turns.
 func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 	a.transport = llmadapter.NewTransport(g.DialContext, nil)
+	a.closes(func(context.Context) error { a.transport.CloseIdleConnections(); return nil })
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
 	a.answers = turn.New(turn.Config{

@@ -69,7 +69,6 @@ type App struct {
 	quota     *quota.Keeper
 	jobs      *job.Runner
 	away      *away.Keeper // nil refuses turns while the store is away
-	keptFile  *away.File   // of away
 	service   *agents.Service
 	contexts  *memctx.Service
 	kv        *kv.Service
@@ -84,7 +83,6 @@ type App struct {
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
-	extractor *job.AfterCall
 	calls     *summary.Calls
 	callsDone *job.AfterCall // has calls summarized
 	hookQueue chan webhook.KVProvider
@@ -92,26 +90,27 @@ type App struct {
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // for calls to LLMs
-	sender    *webhook.Sender
-	worker    *webhook.Worker
 	listener  net.Listener
 	server    *http.Server
 	traces    *sdktrace.TracerProvider // nil without traces
 	open      bool                     // there were no credentials at the start
 	draining  atomic.Bool
 	done      chan struct{} // closed when the server begins to stop
+
+	parts            []part
+	closers          []func(context.Context) error
+	whenAgentEnded   []func(project, id string)
+	whenAgentErased  []func(ctx context.Context, project, id string) error
+	whenCallerErased []func(project, user string)
 }
 
 // New opens the store, wires the packages and binds the port, so settings that cannot work fail
 // here. The caller must call Run, which releases everything.
 func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err error) {
 	a := &App{cfg: c, log: log, done: make(chan struct{})}
-	var undo []func() error
 	defer func() {
 		if err != nil {
-			for i := len(undo) - 1; i >= 0; i-- {
-				err = errors.Join(err, undo[i]())
-			}
+			err = errors.Join(err, a.close(ctx))
 		}
 	}()
 	reg := prometheus.NewRegistry()
@@ -119,7 +118,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if a.store, a.now, err = openStore(ctx, c, observed, log); err != nil {
 		return nil, err
 	}
-	undo = append(undo, a.store.Close)
+	a.closes(func(context.Context) error { return a.store.Close() })
 	acc, err := a.newAccess(ctx)
 	if err != nil {
 		return nil, err
@@ -137,24 +136,25 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Rate: quota.Rate(c.RateLimit), Limit: memory.Usage{Messages: c.MessageQuota, Bytes: c.MBQuota << 20}, Count: a.store.Usage, Now: a.now,
 		OnError: func(err error) { a.problem("failed to count project usage", err) },
 	})
+	a.runs("quotas", a.quota.Run)
 	observed.watchUsage(reg, a.quota)
 	a.countUsage(ctx)
-	a.jobs = job.New(job.Config{Store: a.store, Now: a.now, Log: log, Metrics: reg})
+	a.jobs = job.New(job.Config{Store: a.store, Now: a.now, Log: log, Metrics: reg, Alone: c.StoreURL == ""})
+	a.runs("jobs", a.jobs.Run)
 	a.newSummaries(reg)
 	if err = a.newAway(reg); err != nil {
 		return nil, err
 	}
 	if a.away != nil {
-		undo = append(undo, a.keptFile.Close)
 		acc.Keys.Away = a.away.Failed
 	}
 	a.service = agents.NewService(agents.Config{
 		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: a.wanted, Observe: observed,
 		Peers:   peersOf(a.store),
 		Away:    a.awayOf(),
-		Ended:   a.ended,
+		Ended:   a.agentEnded,
 		Changed: func(project, id string, seconds int) { a.saves.Changed(project, id, seconds) },
-		Forget:  a.forget,
+		Forget:  a.agentErased,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
@@ -164,6 +164,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 			return c.RedactOf(strings.TrimPrefix(project, items.OwnProject("")))
 		},
 	})
+	a.runs("timers", a.service.Agents.Run)
 	a.contexts = memctx.New(a.service)
 	if err = a.newSaves(); err != nil {
 		return nil, err
@@ -173,9 +174,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	if err = a.newBackups(reg); err != nil {
 		return nil, err
-	}
-	if a.provider != nil {
-		undo = append(undo, a.provider.Close)
 	}
 	things := items.Service{
 		Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit,
@@ -189,11 +187,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	a.callers = &caller.Service{
 		Records: a.store, Ledger: a.store, Items: things, Now: a.now, Key: key, Erased: erasedEvent,
-		Forget: func(project, user string) {
-			a.recall.Forget(project, user)
-			a.facts.Forget(project, user)
-			a.vectors.Forget(project, user)
-		},
+		Forget: a.callerErased,
 	}
 	if file, ok := a.store.(interface{ Scrub(context.Context) error }); ok {
 		a.callers.Scrub = file.Scrub
@@ -202,6 +196,8 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Ledger: a.store, Items: a.store, MaxMB: c.RecallMB, Who: a.callers.Recallable,
 		OnError: a.problem,
 	})
+	a.runs("recall", a.recall.Run)
+	a.onCallerErased(a.recall.Forget)
 	a.newKnowledge()
 	if err = a.newRemember(ctx, reg); err != nil {
 		return nil, err
@@ -211,11 +207,12 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, Upkeep: a.store, Ledger: a.store, Items: a.store, Callers: a.callers,
 		Now: a.now, NewID: a.ids.next, Events: a.wanted, Count: observed.fact,
 	})
+	a.onCallerErased(a.facts.Forget)
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() error { a.closeTracing(ctx); return nil })
+	a.closes(func(ctx context.Context) error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg, g)
 	a.newVectors()
 	a.newUpkeep()
@@ -223,7 +220,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
 	}
-	undo = append(undo, a.listener.Close)
+	a.closes(func(context.Context) error { _ = a.listener.Close(); return nil }) // the server may have closed it
 	hooks, err := a.newHooks(ctx, reg, g)
 	if err != nil {
 		return nil, err
@@ -365,48 +362,19 @@ func (a *App) Run(ctx context.Context) error {
 	defer stopBehind()
 	var group errgroup.Group
 	failed, fail := context.WithCancelCause(ctx)
-	run := func(what string, f func() error) {
-		group.Go(func() error {
-			err := f()
-			if err != nil {
-				err = fmt.Errorf("%s: %w", what, err)
-				fail(err) // without one of its parts, the server would lose data silently
-			}
-			return err
-		})
-	}
-	run("serve", func() error {
+	part{"serve", func(context.Context) error {
 		if err := a.server.Serve(handlers.Listener(a.listener)); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
-	})
-	run("jobs", func() error { return a.jobs.Run(behind) })
-	run("recall", func() error { return a.recall.Run(behind) })
-	if a.provider != nil {
-		run("provider of keys", func() error { return a.provider.Run(behind) })
+	}}.start(ctx, &group, fail)
+	for _, p := range a.parts {
+		p.start(behind, &group, fail)
 	}
-	run("hooks", func() error { return a.sendHooks(behind) })
-	if a.away != nil {
-		run("kept turns", func() error { return a.away.Run(behind) })
-	}
-	run("quotas", func() error { return a.quota.Run(behind) })
-	run("timers", func() error { return a.service.Agents.Run(behind) })
-	run("webhooks", func() error { return a.worker.Run(behind) })
 	<-failed.Done()
 	a.shutdown(ctx)
 	stopBehind()
-	err := group.Wait()
-	a.sender.Close()
-	a.transport.CloseIdleConnections()
-	a.closeTracing(ctx)
-	if a.provider != nil {
-		err = errors.Join(err, a.closeProvider(ctx))
-	}
-	if a.keptFile != nil {
-		err = errors.Join(err, a.keptFile.Close())
-	}
-	return errors.Join(err, a.store.Close())
+	return errors.Join(group.Wait(), a.close(ctx))
 }
 
 // shutdown accepts requests for the drain delay, during which the server is no longer ready. It

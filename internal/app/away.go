@@ -34,7 +34,7 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 	if err != nil {
 		return errors.Join(errors.New("HEARDLOG_KEPT_FILE: the file for turns that wait for the store cannot be used"), err)
 	}
-	a.keptFile = file
+	a.closes(func(context.Context) error { return file.Close() })
 	a.away = away.New(away.Config{
 		Ledger: a.store, Known: known.Known, File: file,
 		Store: func(ctx context.Context, project, id string, decide memory.Decision) error {
@@ -60,6 +60,7 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 		},
 		Count: func(event string) { turns.WithLabelValues(event).Inc() },
 	})
+	a.runs("kept turns", a.away.Run)
 	return nil
 }
 

@@ -81,6 +81,7 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 		a.kv.GC = a.models.Default.GC()
 	}
 	a.hookQueue = make(chan webhook.KVProvider, 64)
+	a.runs("hooks", a.sendHooks)
 	s, external := readShortTerm(a.models.Default)
 	move, err := readMigration(a.models.Default)
 	if err != nil {
@@ -90,6 +91,8 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 		if a.provider, err = a.openProvider(ctx, &s, reg); err != nil {
 			return err
 		}
+		a.runs("provider of keys", a.provider.Run)
+		a.closes(a.closeProvider)
 		a.kv.Store, a.kv.External = a.provider, true
 	}
 	if move.Enabled {

@@ -34,9 +34,10 @@ func (a *App) newSaves() (err error) {
 		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
 	})
 	a.retention = &retention.Keeper{
-		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agents.Agent, Erase: a.service.Agents.Erase, Forget: a.forget, Now: a.now,
+		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agents.Agent, Erase: a.service.Agents.Erase, Forget: a.agentErased, Now: a.now,
 	}
 	a.retention.Handle(a.jobs)
+	a.onAgentErased(a.saves.Forget)
 	return err
 }
 

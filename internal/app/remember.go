@@ -26,7 +26,7 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		Name: "heardlog_extractions_total", Help: "Calls that facts were extracted from, by outcome: ok, nothing (was said or may be kept), retried, given_up.",
 	}, []string{"outcome"})
 	reg.MustRegister(outcomes)
-	a.extractor = remember.Extractions(a.jobs, remember.Extraction{
+	extractor := remember.Extractions(a.jobs, remember.Extraction{
 		Agent: a.service.Agents.Agent,
 		Prompt: func(ctx context.Context, g *memory.Agent) (remember.Prompt, bool, error) {
 			p, ok, err := a.facts.Prompt(ctx, g.Project, g.Settings.Scope.UserID, g.ID)
@@ -43,8 +43,10 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
 		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 	})
+	a.onAgentEnded(extractor.Ended)
+	a.onAgentErased(extractor.Forget)
 	a.remember = remember.New(remember.Config{
-		Calls: a.recall, Facts: rememberedFacts{a}, Patterns: a.patterns.Best, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.Agents.KeepKnown, Extractor: a.extractor,
+		Calls: a.recall, Facts: rememberedFacts{a}, Patterns: a.patterns.Best, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.Agents.KeepKnown, Extractor: extractor,
 		Key: key, Now: a.now, OnError: a.problem,
 	})
 	return nil

@@ -77,6 +77,9 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 		func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
 		a.calls.Summarize,
 	)
+	a.onAgentEnded(a.callsDone.Ended)
+	a.onAgentErased(a.callsDone.Forget)
+	a.onAgentErased(a.calls.Forget)
 }
 
 // joined notes what is to happen to a new agent's call after its end.
@@ -85,26 +88,6 @@ func (a *App) joined(ctx context.Context, g *memory.Agent) error {
 		return err
 	}
 	return a.retention.Joined(ctx, g)
-}
-
-// ended has what was noted done now.
-func (a *App) ended(project, id string) {
-	a.extractor.Ended(project, id)
-	a.callsDone.Ended(project, id)
-}
-
-// forget deletes what is kept of an agent outside the ledger.
-func (a *App) forget(ctx context.Context, project, id string) error {
-	if err := a.saves.Forget(ctx, project, id); err != nil {
-		return err
-	}
-	if err := a.extractor.Forget(ctx, project, id); err != nil {
-		return err
-	}
-	if err := a.callsDone.Forget(ctx, project, id); err != nil {
-		return err
-	}
-	return a.calls.Forget(ctx, project, id)
 }
 
 // callSummary returns the summary of a call, "" for none.

@@ -18,4 +18,5 @@ func (a *App) newVectors() {
 		c.Endpoint, c.ModelName = e.URL, e.Model
 	}
 	a.vectors = vector.New(a.jobs, c)
+	a.onCallerErased(a.vectors.Forget)
 }

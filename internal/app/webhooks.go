@@ -87,12 +87,16 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 		// A proxy may have any address; nothing else is dialled then.
 		c.Proxy, c.Dial = u, (&net.Dialer{Timeout: webhook.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
-	var err error
-	if a.sender, err = webhook.NewSender(c); err != nil {
+	sender, err := webhook.NewSender(c)
+	if err != nil {
 		return err
 	}
-	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
-		Queue: a.store, Sender: a.sender, Now: a.now, Policy: webhook.Policy{ParkAfter: a.cfg.WebhookParkAfter, DisableAfter: a.cfg.WebhookDisableAfter}, Registerer: reg, Log: a.log,
+	a.closes(func(context.Context) error { sender.Close(); return nil })
+	worker, err := webhook.NewWorker(webhook.WorkerConfig{
+		Queue: a.store, Sender: sender, Now: a.now, Policy: webhook.Policy{ParkAfter: a.cfg.WebhookParkAfter, DisableAfter: a.cfg.WebhookDisableAfter}, Registerer: reg, Log: a.log,
 	})
+	if err == nil {
+		a.runs("webhooks", worker.Run)
+	}
 	return err
 }

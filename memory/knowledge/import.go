@@ -74,7 +74,7 @@ func jobKey(project, base, id string) job.Key { return job.Key{Project: project,
 
 func (s *Service) kind() job.Kind {
 	return job.Kind{
-		Name: job.Import, Stored: true, Do: s.runJob, Places: 2, Longest: time.Hour, Frequent: true,
+		Name: job.Import, Stored: true, Do: s.runJob, Places: 1, Longest: time.Hour, Frequent: true,
 		Final: func(err error) bool { return errors.Is(err, errNoImport) },
 	}
 }
@@ -143,7 +143,8 @@ func (s *Service) StartImport(ctx context.Context, project, name, key string, d 
 	if _, err := s.put(ctx, importSpace(project, name), m.ID, record.Absent, m); err != nil {
 		return Import{}, twice(err)
 	}
-	s.queue.Now(jobKey(project, name, m.ID))
+	// The import is on disk: if this fails, it begins after startFor.
+	_ = s.queue.Start(ctx, jobKey(project, name, m.ID))
 	return m, nil
 }
 
