@@ -20,9 +20,10 @@ type Queue struct {
 	r     *Runner
 	kind  Kind
 	wake  chan struct{}
-	known record.State // up to which stored jobs were read; of run
-	found bool         // Find may have more; of run
-	find  time.Time    // when it is called again; of run
+	known record.State    // up to which stored jobs were read; of run
+	more  bool            // Find may have more; of run
+	found map[string]bool // projects of which it has found jobs; of run
+	find  time.Time       // when it is called again; of run
 
 	mu      sync.Mutex // guards the rest
 	jobs    map[Key]*entry
@@ -304,13 +305,14 @@ func (q *Queue) look(ctx context.Context, now time.Time) time.Duration {
 		return time.Hour
 	}
 	q.mu.Lock()
-	idle := q.running < q.kind.Places && len(q.parked) == 0 && (len(q.heap) == 0 || q.heap[0].at.After(now))
+	more := q.more && q.ranDry(now)
 	q.mu.Unlock()
-	if now.Before(q.find) && !(q.found && idle) {
+	if now.Before(q.find) && !more {
 		return q.find.Sub(now)
 	}
 	q.find = now.Add(q.kind.Every)
-	more, added := false, false
+	q.found = map[string]bool{}
+	q.more = false
 	_, err := q.guarded(func() (r Result, err error) {
 		more, err = q.kind.Find(ctx, func(k Key) bool {
 			q.mu.Lock()
@@ -318,16 +320,35 @@ func (q *Queue) look(ctx context.Context, now time.Time) time.Duration {
 			if e := q.jobs[k]; e != nil && e.busy {
 				return false
 			}
-			is := q.add(k, 0)
-			added = added || is
-			return is
+			added := q.add(k, 0)
+			if added {
+				q.found[k.Project] = true
+			}
+			return added
 		})
 		return r, err
 	})
-	if q.found = more && added && err == nil; err != nil && ctx.Err() == nil {
+	if q.more = more && err == nil; err != nil && ctx.Err() == nil {
 		q.r.problem("jobs could not be found", q.kind.Name, err)
 	}
 	return q.kind.Every
+}
+
+// ranDry reports whether a project of which jobs were found has none left that could run now; mu is
+// held.
+func (q *Queue) ranDry(now time.Time) bool {
+	left := map[string]bool{}
+	for k, e := range q.jobs {
+		if e.busy || e.parked || !e.at.After(now) {
+			left[k.Project] = true
+		}
+	}
+	for project := range q.found {
+		if !left[project] {
+			return true
+		}
+	}
+	return false
 }
 
 // start starts what is due and has a place. It returns how long nothing else is due.

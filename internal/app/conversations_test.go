@@ -190,6 +190,7 @@ func TestOwnPaths(t *testing.T) {
 		{"GET", "/agents/a/checkpoints", false},
 		{"DELETE", "/agents/a/checkpoints/1", false},
 		{"POST", "/agents/a/checkpoints/1/restore", true},
+		{"GET", "/jobs", false},
 		{"GET", "/memory-models", false},
 		{"PUT", "/memory-models/m", true},
 		{"GET", "/memory-models/m", false},

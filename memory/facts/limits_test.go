@@ -92,7 +92,7 @@ func TestExtractFull(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	_, _, err := k.Add(k.ctx, project, anna, facts.New{Content: "x"})
-	refused(t, err, fault.Quota, "5001 facts of this caller", "at most 5000")
+	refused(t, err, fault.Quota, "at most 5000 facts of this caller", "5001")
 }
 
 // TestNeverActive: what was only a draft was never held to be true.
