@@ -28,9 +28,10 @@ func TestJobs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	id := s.joinAs("n", remembering("anna", `{"extract":true}`))
-	if got := list("?state=waiting"); len(got.Jobs) != 1 || got.Jobs[0].Kind != "facts" || got.Jobs[0].ID != id {
-		t.Errorf("during the call: %+v", got)
-	}
+	waitFor(t, "the job during the call", func() bool { // it runs for as long as the agent is read
+		got := list("?state=waiting").Jobs
+		return len(got) == 1 && got[0].Kind == "facts" && got[0].ID == id
+	})
 	s.say(id, user("I live in Lisbon."), assistant("Nice."))
 	s.post(agent(id, "/leave"), nil).ok(nil)
 	waitFor(t, "the failure", func() bool { return len(list("?state=retrying").Jobs) == 1 })

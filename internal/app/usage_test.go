@@ -122,6 +122,7 @@ func TestProjectQuotaReplicas(t *testing.T) {
 func TestProjectQuotaRecords(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_MAX_PROJECT_MB=1")
+	s.usage() // waits for the first count: a write during it may be counted twice
 	document := `{"content":"` + strings.Repeat("x", 60_000) + `"}`
 	for range 17 {
 		s.storeDocuments("c", document)
