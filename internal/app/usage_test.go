@@ -122,11 +122,13 @@ func TestProjectQuotaReplicas(t *testing.T) {
 func TestProjectQuotaRecords(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_MAX_PROJECT_MB=1")
-	s.usage() // waits for the first count: a write during it may be counted twice
-	document := `{"content":"` + strings.Repeat("x", 60_000) + `"}`
-	for range 17 {
-		s.storeDocuments("c", document)
+	of := func(size int) string { return `{"content":"` + strings.Repeat("x", size) + `"}` }
+	// A write during a count may be counted twice until the next one: there is room for that.
+	for range 16 {
+		s.storeDocuments("c", of(60_000))
 	}
+	s.storeDocuments("c", of(21_000))
+	document := of(65_500)
 	for _, c := range []struct{ method, path string }{{"POST", "/c"}, {"PUT", "/c/x"}} {
 		s.do(c.method, vectorsPath+c.path, document).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MB")
 	}
