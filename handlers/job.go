@@ -3,7 +3,6 @@ package handlers
 import (
 	"net/http"
 
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 )
 
@@ -20,9 +19,9 @@ type jobJSON struct {
 
 // listJobs serves GET /v1/jobs: the jobs of the project that this server knows.
 func (a *api) listJobs(r *http.Request) (any, error) {
-	state := job.State(r.URL.Query().Get("state"))
-	if state != "" && !state.Valid() {
-		return nil, fault.At(fault.Invalid, "state", "must be waiting, running, retrying or failed, not %q", state)
+	state, err := job.ParseState("state", r.URL.Query().Get("state"))
+	if err != nil {
+		return nil, err
 	}
 	out := struct {
 		Jobs []jobJSON `json:"jobs"`

@@ -20,14 +20,22 @@ type AfterCall struct {
 // lookAgain is when a running call is checked again, in case that another server ended it.
 const lookAgain = time.Minute
 
-// HandleAfterCall makes the Runner do work on the calls of agents that want it, after their ends:
-// do gets an agent that has ended, and returns false if there was nothing to do. The kind needs no
-// Do, Due and Stored.
-func (r *Runner) HandleAfterCall(k Kind, agent func(ctx context.Context, project, id string) (memory.Agent, error), wanted func(a *memory.Agent) bool, do func(ctx context.Context, a *memory.Agent) (bool, error)) *AfterCall {
+// CallWork is what is to be done after calls. All fields are required.
+type CallWork struct {
+	Agent func(ctx context.Context, project, id string) (memory.Agent, error)
+	// Wanted reports whether a new agent's call is to be worked on.
+	Wanted func(a *memory.Agent) bool
+	// Do works on the call of an agent that has ended; did is false if there was nothing to do.
+	Do func(ctx context.Context, a *memory.Agent) (did bool, err error)
+}
+
+// HandleAfterCall makes the Runner work on calls that have ended. It sets Do, Due, Final and Stored
+// of the kind.
+func (r *Runner) HandleAfterCall(k Kind, w CallWork) *AfterCall {
 	k.Stored = true
 	k.Final = func(err error) bool { return fault.Is(err, fault.NotFound) }
 	k.Due = func(ctx context.Context, k Key) (bool, Result, error) {
-		a, err := agent(ctx, k.Project, k.ID)
+		a, err := w.Agent(ctx, k.Project, k.ID)
 		switch {
 		case fault.Is(err, fault.NotFound): // it was erased
 			return false, Result{}, nil
@@ -37,17 +45,17 @@ func (r *Runner) HandleAfterCall(k Kind, agent func(ctx context.Context, project
 		return true, Result{}, err
 	}
 	k.Do = func(ctx context.Context, k Key) (Result, error) {
-		a, err := agent(ctx, k.Project, k.ID)
+		a, err := w.Agent(ctx, k.Project, k.ID)
 		if err != nil {
 			return Result{}, err
 		}
-		did, err := do(ctx, &a)
+		did, err := w.Do(ctx, &a)
 		if !did {
 			return Done(Nothing), err
 		}
 		return Done(OK), err
 	}
-	return &AfterCall{queue: r.Handle(k), wanted: wanted}
+	return &AfterCall{queue: r.Handle(k), wanted: w.Wanted}
 }
 
 // Joined stores the job of a new agent, if it wants the work. It is on disk when Joined returns.

@@ -8,9 +8,12 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // Key names a job among those of its kind.
@@ -53,8 +56,8 @@ type Kind struct {
 	// be left alone, and may be nil.
 	First, Longest time.Duration
 	RetryAfter     func(err error) time.Duration
-	// Tries is how often in a row a job may fail before it is given up; 0 = no limit. Final reports
-	// that an error is one that no further try can mend, and may be nil.
+	// Tries is the number of failures in a row after which a job is not tried again; 0 = no limit.
+	// Final reports whether trying again cannot help after an error, and may be nil.
 	Tries int
 	Final func(err error) bool
 	// Count gets the outcome of each run, for metrics of the kind's own; it may be nil.
@@ -107,8 +110,14 @@ const (
 // States lists them.
 var States = []State{Waiting, Running, Retrying, Failed}
 
-// Valid reports whether there is such a state.
-func (s State) Valid() bool { return slices.Contains(States, s) }
+// ParseState returns the state with a name, "" for "". It fails with fault.Invalid, which names the
+// field.
+func ParseState(field, name string) (State, error) {
+	if s := State(name); s == "" || slices.Contains(States, s) {
+		return s, nil
+	}
+	return "", fault.At(fault.Invalid, field, "must be waiting, running, retrying or failed, not %q", name)
+}
 
 // Info describes a job.
 type Info struct {
@@ -131,9 +140,6 @@ const KeepFailed = 7 * 24 * time.Hour
 const MaxFailed = 1000
 
 const (
-	defaultPlaces = 4
-	defaultFirst  = 10 * time.Second
-	longest       = 30 * time.Minute
 	// claimFor is how long a claim lasts unless it is renewed, and so how long a job waits whose
 	// server has ended in the middle of it.
 	claimFor = time.Minute
@@ -147,17 +153,9 @@ const (
 
 // withDefaults returns the kind with its zero values replaced.
 func (k Kind) withDefaults() Kind {
-	for _, d := range []struct {
-		is *time.Duration
-		or time.Duration
-	}{{&k.Timeout, time.Minute}, {&k.First, defaultFirst}, {&k.Longest, longest}, {&k.Every, lookEvery}} {
-		if *d.is == 0 {
-			*d.is = d.or
-		}
-	}
-	if k.Places == 0 {
-		k.Places = defaultPlaces
-	}
+	k.Places = cmp.Or(k.Places, 4)
+	k.Timeout = cmp.Or(k.Timeout, time.Minute)
+	k.First, k.Longest = cmp.Or(k.First, 10*time.Second), cmp.Or(k.Longest, 30*time.Minute)
 	return k
 }
 

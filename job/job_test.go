@@ -19,9 +19,9 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
-	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // server is a Runner with one kind, whose runs it notes.
@@ -71,7 +71,7 @@ func start(t *testing.T, c job.Config, k job.Kind, do func(ctx context.Context, 
 
 // runs returns what ran since it was last called, after some time.
 func (s *server) runs(after time.Duration) string {
-	time.Sleep(after)
+	time.Sleep(after) // fake time
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func in(t *testing.T, f func(t *testing.T)) {
 func TestAdd(t *testing.T) {
 	in(t, func(t *testing.T) {
 		s := start(t, job.Config{}, job.Kind{}, func(context.Context, job.Key) (job.Result, error) {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // fake time
 			return job.Done(job.OK), nil
 		})
 		s.Add(key("later"), time.Minute)
@@ -141,7 +141,7 @@ func TestAdd(t *testing.T) {
 func TestFair(t *testing.T) {
 	in(t, func(t *testing.T) {
 		s := start(t, job.Config{}, job.Kind{Places: 4}, func(context.Context, job.Key) (job.Result, error) {
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // fake time
 			return job.Done(job.OK), nil
 		})
 		for i := range 100 {
@@ -181,8 +181,9 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestRetry: a job that fails or panics is tried again after growing pauses, as long as the
-// upstream wants at least, and is given up in the end. Each try is counted and logged.
+// TestRetry: a job that fails or panics is tried again after growing pauses, but not before the
+// delay that the upstream asked for. After Tries failures it stays failed. Each try is counted and
+// logged.
 func TestRetry(t *testing.T) {
 	in(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -207,13 +208,13 @@ func TestRetry(t *testing.T) {
 			return job.Result{}, fault.Wrap(fault.Upstream, errors.New(`no answer to "I live in Lisbon"`), "the LLM failed")
 		})
 		s.Add(key("a"), 0)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // fake time
 		synctest.Wait()
 		list := s.runner.List("p", "")
 		if len(list) != 1 || list[0].State != job.Retrying || list[0].Tries != 1 || list[0].Error != "internal error; the log has the cause" {
 			t.Errorf("%+v", list)
 		}
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // fake time
 		synctest.Wait()
 		if len(at) != 4 || at[1] < 30*time.Second || at[1] > time.Minute || at[2]-at[1] != time.Hour || at[3]-at[2] < 2*time.Minute || at[3]-at[2] > 4*time.Minute {
 			t.Errorf("tried at %v", at)
@@ -292,7 +293,7 @@ func TestFind(t *testing.T) {
 			}
 			return left.Load() > 0, nil
 		}}, func(context.Context, job.Key) (job.Result, error) {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // fake time
 			return job.Done(job.OK), nil
 		})
 		if got := len(strings.Fields(s.runs(time.Minute))); got != 250 || finds.Load() != 3 {
@@ -308,40 +309,16 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// mortal is a store that can be cut off, as by the death of its process.
-type mortal struct {
-	record.Store
-	mu   sync.Mutex
-	dead error
-}
-
-func (m *mortal) set(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.dead = err
-}
-
-// ChangeRecords implements record.Store.
-func (m *mortal) ChangeRecords(ctx context.Context, s record.Space, list []record.Change, l record.Limit, ev []memory.Event, now int64) (record.State, error) {
-	m.mu.Lock()
-	err := m.dead
-	m.mu.Unlock()
-	if err != nil {
-		return record.State{}, err
-	}
-	return m.Store.ChangeRecords(ctx, s, list, l, ev, now)
-}
-
 // TestStored: a stored job is done once by one of two servers, however long it takes, and by the
 // other one if the first ends in the middle of it.
 func TestStored(t *testing.T) {
 	in(t, func(t *testing.T) {
 		store := inmem.New()
 		slow := func(context.Context, job.Key) (job.Result, error) {
-			time.Sleep(10 * time.Minute)
+			time.Sleep(10 * time.Minute) // fake time
 			return job.Done(job.OK), nil
 		}
-		dying := &mortal{Store: store}
+		dying := &storetest.CutOff{Store: store}
 		k := job.Kind{Stored: true, Timeout: time.Hour}
 		a := start(t, job.Config{Store: dying}, k, slow)
 		b := start(t, job.Config{Store: store}, k, slow)
@@ -361,7 +338,7 @@ func TestStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		dying.set(errors.New("killed"))
+		dying.Cut(errors.New("killed"))
 		if got := b.runs(50 * time.Second); got != "" {
 			t.Errorf("ran %q during the claim", got)
 		}
@@ -378,7 +355,7 @@ func TestStored(t *testing.T) {
 func TestAlone(t *testing.T) {
 	in(t, func(t *testing.T) {
 		store := inmem.New()
-		dying := &mortal{Store: store}
+		dying := &storetest.CutOff{Store: store}
 		hang := func(ctx context.Context, _ job.Key) (job.Result, error) { <-ctx.Done(); return job.Result{}, ctx.Err() }
 		k := job.Kind{Stored: true}
 		a := start(t, job.Config{Store: dying, Alone: true}, k, hang)
@@ -393,7 +370,7 @@ func TestAlone(t *testing.T) {
 		if err := a.Start(t.Context(), key("starts")); err != nil {
 			t.Fatal(err)
 		}
-		dying.set(errors.New("killed"))
+		dying.Cut(errors.New("killed"))
 		a.stop()
 		b := start(t, job.Config{Store: store, Alone: true}, k, nil)
 		if got := b.runs(time.Second); got != "p/runs p/starts" && got != "p/starts p/runs" {
@@ -422,8 +399,8 @@ func TestNow(t *testing.T) {
 	})
 }
 
-// TestGivenUp: a stored job that was given up is listed after a restart too, until it is old. One
-// whose last allowed try ended its server is given up without another.
+// TestGivenUp: a stored job that has failed for good is listed after a restart too, until it is
+// old. If the last try that is allowed crashed the server, the job fails without another.
 func TestGivenUp(t *testing.T) {
 	in(t, func(t *testing.T) {
 		store := inmem.New()
@@ -459,9 +436,9 @@ func TestGivenUp(t *testing.T) {
 // done again.
 func TestStoreFails(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := &mortal{Store: inmem.New()}
+		store := &storetest.CutOff{Store: inmem.New()}
 		s := start(t, job.Config{Store: store}, job.Kind{Stored: true, Tries: 2}, func(context.Context, job.Key) (job.Result, error) {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // fake time
 			return job.Done(job.OK), nil
 		})
 		for _, id := range []string{"one", "two"} {
@@ -472,11 +449,11 @@ func TestStoreFails(t *testing.T) {
 		if got := s.runs(0); got != "p/one" {
 			t.Errorf("ran %q", got)
 		}
-		store.set(fault.New(fault.Unavailable, "full"))
+		store.Cut(fault.New(fault.Unavailable, "full"))
 		if got := s.runs(time.Hour); got != "" {
 			t.Errorf("ran %q without a claim", got)
 		}
-		store.set(nil)
+		store.Cut(nil)
 		if got := s.runs(time.Minute); got != "p/one p/two" && got != "p/two p/one" || len(s.runner.List("p", "")) != 0 {
 			t.Errorf("ran %q; %+v", got, s.runner.List("p", ""))
 		}
@@ -502,8 +479,8 @@ func (s sealed) Records(ctx context.Context, at record.Space, q record.Query) ([
 	return list, state, err
 }
 
-// TestBroken: a job that cannot be decrypted keeps no other from being done, and is done too: its
-// name says what it is about.
+// TestBroken: a job that cannot be decrypted does not keep others from being done, and is done too,
+// since its ID is all that is needed.
 func TestBroken(t *testing.T) {
 	in(t, func(t *testing.T) {
 		store := inmem.New()

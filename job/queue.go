@@ -165,7 +165,8 @@ func (q *Queue) Drop(k Key) {
 	}
 }
 
-// Forget deletes a job that is Stored, unless it runs: then it finds what it is about gone.
+// Forget deletes a Stored job that does not run. One that runs must notice by itself that its
+// subject is gone.
 func (q *Queue) Forget(ctx context.Context, k Key) error {
 	q.mu.Lock()
 	e := q.jobs[k]
@@ -389,7 +390,7 @@ func (q *Queue) start(ctx context.Context, group *sync.WaitGroup) time.Duration 
 	return time.Hour
 }
 
-// work does a job that is due, and stores, counts and logs what became of it.
+// work runs a job that is due, and stores, counts and logs the result.
 func (q *Queue) work(ctx context.Context, e *entry) {
 	began := time.Now()
 	v := q.try(ctx, e)
@@ -434,7 +435,7 @@ func (q *Queue) work(ctx context.Context, e *entry) {
 	q.wait(e)
 }
 
-// verdict is what became of a try.
+// verdict is the result of a try.
 type verdict struct {
 	Result
 	err       error
@@ -443,7 +444,7 @@ type verdict struct {
 	stopped   bool // the server stops, or the job was dropped
 }
 
-// try does a job and stores what becomes of it.
+// try runs a job once and stores the result.
 func (q *Queue) try(ctx context.Context, e *entry) verdict {
 	claimed, ran := false, false
 	r, err := q.guarded(func() (Result, error) {
@@ -457,7 +458,7 @@ func (q *Queue) try(ctx context.Context, e *entry) verdict {
 			ran = true
 			return Result{}, fault.New(fault.Internal, "a server ended in the middle of the last try that is allowed")
 		}
-		if q.kind.Stored || q.kind.Claimed {
+		if q.kind.Stored || q.kind.Claimed && !q.r.cfg.Alone {
 			if err := q.claim(ctx, e); err != nil {
 				return Result{}, err
 			}
@@ -488,8 +489,8 @@ func (q *Queue) try(ctx context.Context, e *entry) verdict {
 	return v
 }
 
-// judge decides what becomes of a job after a try. One that could not even be begun is not held
-// against it.
+// judge decides what happens to a job after a try. A try that failed before Do was called does not
+// count.
 func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bool) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()

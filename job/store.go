@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory/record"
 )
 
-// body is what the record of a job says of it. Its ID is the job's Key.
+// body is the body of a job's record, whose ID is the job's Key.
 type body struct {
 	SinceMS  int64  `json:"since_ms,omitempty"`  // Unix ms: when it was added
 	DueMS    int64  `json:"due_ms,omitempty"`    // Unix ms: not before; of a claimed job, the end of the claim
@@ -29,11 +29,11 @@ const Project = "~"
 const suffix = "/job"
 
 // space returns where the jobs of a kind are, those of all projects, so that a server finds them.
-// They name what they are about, and hold nothing that was said.
+// They hold IDs, and nothing that was said.
 func space(kind string) record.Space { return record.Space{Project: Project, Name: kind + suffix} }
 
-// read returns the job of a record, waiting. One whose body cannot be read is due at once: its ID
-// says what it is about.
+// read returns the job of a record. A job whose body cannot be read is due at once, since its ID is
+// all that is needed to run it.
 func read(r *record.Record) *entry {
 	e := &entry{place: -1, rev: r.Rev}
 	e.Project, e.ID, _ = strings.Cut(r.ID, "/")
@@ -69,8 +69,8 @@ func (q *Queue) change(ctx context.Context, c record.Change) (record.State, erro
 	return q.r.cfg.Store.ChangeRecords(ctx, space(q.kind.Name), []record.Change{c}, record.Limit{}, nil, q.r.cfg.Now().UnixMilli())
 }
 
-// claim makes a job this server's alone for a while, or for longer. The try counts from now on, in
-// case that it ends the server. It fails with record.ErrStale if another server has claimed or done
+// claim takes a job for this server alone, or renews that. The try counts from now on, in case it
+// crashes the server. It fails with record.ErrStale if another server has claimed or done
 // the job.
 func (q *Queue) claim(ctx context.Context, e *entry) error {
 	b := e.body
@@ -84,8 +84,8 @@ func (q *Queue) claim(ctx context.Context, e *entry) error {
 	return err
 }
 
-// hold renews the claim of a job until the function that it returns is called, and calls lose if
-// another server has it nevertheless.
+// hold renews the claim of a job until release is called. It calls lose if another server has taken
+// the job.
 func (q *Queue) hold(ctx context.Context, e *entry, lose context.CancelCauseFunc) (release func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -114,8 +114,8 @@ func (q *Queue) hold(ctx context.Context, e *entry, lose context.CancelCauseFunc
 // errTaken ends a job that another server has taken over.
 var errTaken = errors.New("another server has taken the job over")
 
-// settle stores what became of a job. One that another server has taken over meanwhile stays as
-// that left it.
+// settle stores the result of a try. A job that another server has taken over meanwhile is left
+// alone.
 func (q *Queue) settle(ctx context.Context, e *entry, v *verdict) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), storeFor)
 	defer stop()
@@ -151,8 +151,8 @@ func (q *Queue) settle(ctx context.Context, e *entry, v *verdict) error {
 	return nil
 }
 
-// theirs returns what becomes here of a job that another server has changed: it waits until that
-// server's claim ends, or is done.
+// theirs returns the result for a job that another server has changed: this server waits until the
+// other one's claim ends, or forgets the job if it is done.
 func (q *Queue) theirs(ctx context.Context, e *entry) (Result, error) {
 	r, err := q.r.cfg.Store.Record(ctx, space(q.kind.Name), e.Key.recordID())
 	if fault.Is(err, fault.NotFound) {
@@ -197,7 +197,8 @@ func (r brokenToo) Records(ctx context.Context, at record.Space, q record.Query)
 	return r.Store.Records(ctx, at, q)
 }
 
-// refresh reads the stored jobs that have changed, or all of them if that is not known any more.
+// refresh reads the stored jobs that have changed, or all of them if the store no longer lists the
+// changes.
 func (q *Queue) refresh(ctx context.Context) error {
 	err := record.Follow(ctx, brokenToo{q.r.cfg.Store}, space(q.kind.Name), &q.known, func(list []record.Record, _ record.State) error {
 		q.mu.Lock()

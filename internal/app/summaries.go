@@ -73,9 +73,11 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 			RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
 			Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 		},
-		a.service.Agents.Agent,
-		func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
-		a.calls.Summarize,
+		job.CallWork{
+			Agent:  a.service.Agents.Agent,
+			Wanted: func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
+			Do:     a.calls.Summarize,
+		},
 	)
 	a.onAgentEnded(a.callsDone.Ended)
 	a.onAgentErased(a.callsDone.Forget)

@@ -26,9 +26,9 @@ func (*jobsCommand) Help() string {
 
 // Run lists jobs.
 func (j *jobsCommand) Run(ctx context.Context, e Env) (err error) {
-	state := job.State(j.State)
-	if j.State != "" && !state.Valid() {
-		return fmt.Errorf("--state: must be waiting, running, retrying or failed, not %q", j.State)
+	state, err := job.ParseState("--state", j.State)
+	if err != nil {
+		return err
 	}
 	c, err := loadStore(e, j.Store)
 	if err != nil {

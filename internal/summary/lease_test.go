@@ -14,22 +14,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
-
-// mortal is a store that can be cut off, as by the death of its process.
-type mortal struct {
-	record.Store
-	dead   atomic.Bool
-	buried chan struct{}
-}
-
-// ChangeRecords implements record.Store.
-func (m *mortal) ChangeRecords(ctx context.Context, s record.Space, list []record.Change, l record.Limit, ev []memory.Event, now int64) (record.State, error) {
-	if m.dead.Load() {
-		return record.State{}, errors.New("killed")
-	}
-	return m.Store.ChangeRecords(ctx, s, list, l, ev, now)
-}
 
 // TestLease: of two processes that find the same summary due one asks for it, and the other takes
 // the agent up again when the first has died.
@@ -54,13 +40,12 @@ func TestLease(t *testing.T) {
 			}), jobs
 		}
 		var asked atomic.Int64
-		dying := &mortal{Store: store}
+		dying, buried := &storetest.CutOff{Store: store}, make(chan struct{})
 		first, firstJobs := worker(dying, func(context.Context) (summary.Answer, error) {
-			dying.dead.Store(true)
-			<-dying.buried
+			dying.Cut(errors.New("killed"))
+			<-buried
 			return summary.Answer{}, context.Canceled
 		})
-		dying.buried = make(chan struct{})
 		second, secondJobs := worker(store, func(context.Context) (summary.Answer, error) {
 			asked.Add(1)
 			return summary.Answer{Text: "facts", Finish: "stop"}, nil
@@ -69,18 +54,18 @@ func TestLease(t *testing.T) {
 		var group sync.WaitGroup
 		defer group.Wait()
 		defer cancel()
-		defer close(dying.buried)
+		defer close(buried)
 		first.Changed("p", id)
 		group.Go(func() { _ = firstJobs.Run(ctx) })
 		synctest.Wait()
 		second.Changed("p", id)
 		group.Go(func() { _ = secondJobs.Run(ctx) })
-		time.Sleep(50 * time.Second)
+		time.Sleep(50 * time.Second) // fake time
 		synctest.Wait()
 		if text, _ := w.holds("p", id); asked.Load() != 0 || text != "" {
 			t.Errorf("%d calls of the second while the first has the job, summary %q", asked.Load(), text)
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * time.Second) // fake time
 		synctest.Wait()
 		if text, _ := w.holds("p", id); asked.Load() != 1 || text != "facts" {
 			t.Errorf("%d calls of the second after the claim of the first has ended, summary %q", asked.Load(), text)

@@ -28,21 +28,27 @@ type Extraction struct {
 // Extractions makes the Runner extract facts of calls that have ended.
 func Extractions(r *job.Runner, c Extraction) *job.AfterCall {
 	kind := job.Kind{Name: job.Facts, Timeout: askFor, Tries: maxTries, RetryAfter: c.RetryAfter, Count: c.Count}
-	wanted := func(a *memory.Agent) bool { return a.Settings.Memory.Remember.Extract }
-	return r.HandleAfterCall(kind, c.Agent, wanted, func(ctx context.Context, a *memory.Agent) (bool, error) {
-		if a.Settings.Scope.UserID == "" {
-			return false, nil
-		}
-		p, ok, err := c.Prompt(ctx, a)
-		if !ok || err != nil {
-			return false, err
-		}
-		answer, err := c.Ask(ctx, a, a.Settings.Memory.Remember.ExtractionModel, p)
-		if err != nil {
-			return true, err
-		}
-		return true, c.Extract(ctx, a, answer)
+	return r.HandleAfterCall(kind, job.CallWork{
+		Agent:  c.Agent,
+		Wanted: func(a *memory.Agent) bool { return a.Settings.Memory.Remember.Extract },
+		Do:     c.extract,
 	})
+}
+
+// extract extracts the facts of a call.
+func (c Extraction) extract(ctx context.Context, a *memory.Agent) (did bool, err error) {
+	if a.Settings.Scope.UserID == "" {
+		return false, nil
+	}
+	p, ok, err := c.Prompt(ctx, a)
+	if !ok || err != nil {
+		return false, err
+	}
+	answer, err := c.Ask(ctx, a, a.Settings.Memory.Remember.ExtractionModel, p)
+	if err != nil {
+		return true, err
+	}
+	return true, c.Extract(ctx, a, answer)
 }
 
 const (

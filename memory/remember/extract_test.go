@@ -16,6 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // calls that have run, with what models say of them.
@@ -139,7 +140,7 @@ func TestExtract(t *testing.T) {
 		for _, id := range []string{"one", "silent", "gone"} {
 			w.join(a, id)
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) // fake time
 		synctest.Wait()
 		if got := w.noted(); len(got) != 0 || w.jobs() != 3 {
 			t.Fatalf("during the calls: %q, %d jobs", got, w.jobs())
@@ -154,7 +155,7 @@ func TestExtract(t *testing.T) {
 		if got := w.noted(); len(got) != 2 || got[0][1:] != " asks small about one" || got[1][1:] != " stores [] of one" {
 			t.Fatalf("%q", got)
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) // fake time
 		synctest.Wait()
 		if got := w.noted(); len(got) != 2 || w.jobs() != 0 || w.counts["ok"] != 1 || w.counts["nothing"] != 1 || len(w.counts) != 2 {
 			t.Errorf("%q, %d jobs, %v", got, w.jobs(), w.counts)
@@ -174,7 +175,7 @@ func TestExtractOnce(t *testing.T) {
 			running++
 			most = max(most, running)
 			w.mu.Unlock()
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // fake time
 			w.mu.Lock()
 			running--
 			w.mu.Unlock()
@@ -190,7 +191,7 @@ func TestExtractOnce(t *testing.T) {
 		for i := range 40 {
 			w.end("call-" + string(rune('A'+i)))
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) // fake time
 		synctest.Wait()
 		stored := map[string]int{}
 		for _, l := range w.noted() {
@@ -225,7 +226,7 @@ func TestExtractFails(t *testing.T) {
 		defer stop()
 		w.join(x, "one")
 		w.end("one")
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // fake time
 		synctest.Wait()
 		if len(at) != 8 || w.counts["retried"] != 7 || w.counts["given_up"] != 1 || w.jobs() != 0 {
 			t.Fatalf("%d times: %v, %v, %d jobs", len(at), at, w.counts, w.jobs())
@@ -261,7 +262,7 @@ func TestExtractSurvives(t *testing.T) {
 		stop()
 
 		// A killed server leaves its claim.
-		claimed := &claiming{Store: w.store}
+		claimed := &storetest.CutOff{Store: w.store}
 		dead := newWorld(t)
 		dead.store, dead.answer, dead.agents = claimed, hang, w.agents
 		x, stop = dead.server("dead")
@@ -269,43 +270,20 @@ func TestExtractSurvives(t *testing.T) {
 		dead.end("two")
 		x.Ended("p", "two")
 		synctest.Wait()
-		claimed.kill()
+		claimed.Cut(errors.New("killed"))
 		stop()
 		w.log = nil
 		_, stop = w.server("c")
 		defer stop()
-		time.Sleep(50 * time.Second)
+		time.Sleep(50 * time.Second) // fake time
 		synctest.Wait()
 		if got := w.noted(); len(got) != 0 {
 			t.Errorf("during the claim: %q", got)
 		}
-		time.Sleep(3 * time.Minute)
+		time.Sleep(3 * time.Minute) // fake time
 		synctest.Wait()
 		if got := w.noted(); len(got) != 2 || got[1] != "c stores [1] of two" || w.jobs() != 0 {
 			t.Errorf("after the claim: %q, %d jobs", got, w.jobs())
 		}
 	})
-}
-
-// claiming is a store that can be cut off, as by the death of its process.
-type claiming struct {
-	record.Store
-	mu   sync.Mutex
-	dead bool
-}
-
-func (c *claiming) kill() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dead = true
-}
-
-// ChangeRecords implements record.Store.
-func (c *claiming) ChangeRecords(ctx context.Context, s record.Space, list []record.Change, l record.Limit, ev []memory.Event, now int64) (record.State, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dead {
-		return record.State{}, errors.New("killed")
-	}
-	return c.Store.ChangeRecords(ctx, s, list, l, ev, now)
 }

@@ -62,7 +62,7 @@ func TestKeeper(t *testing.T) {
 		left := func(want string) {
 			t.Helper()
 			stop := run(k, t.Output())
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // fake time
 			stop()
 			if got := strings.Join(slices.Sorted(maps.Keys(calls)), " "); got != want {
 				t.Errorf("left %q, want %q", got, want)
@@ -73,23 +73,23 @@ func TestKeeper(t *testing.T) {
 		add("long", 10, k.Joined)
 		add("server", 0, k.Note)
 		add("unnoted", 0, k.Joined)
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // fake time
 		stop("ten")
 		stop("server")
 		stop("unnoted")
 		delete(calls, "gone")
-		time.Sleep(9*24*time.Hour + time.Hour)
+		time.Sleep(9*24*time.Hour + time.Hour) // fake time
 		left("long server ten unnoted")
 		if len(forgotten) != 1 || forgotten[0] != "gone" {
 			t.Errorf("forgotten %v", forgotten)
 		}
 		k = newKeeper()
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // fake time
 		left("long server unnoted")
 		stop("long")
-		time.Sleep(9 * 24 * time.Hour)
+		time.Sleep(9 * 24 * time.Hour) // fake time
 		left("long server unnoted")
-		time.Sleep(2 * 24 * time.Hour)
+		time.Sleep(2 * 24 * time.Hour) // fake time
 		left("unnoted")
 	})
 }
@@ -214,7 +214,7 @@ func TestGoesOn(t *testing.T) {
 		w.add("q", "e")
 		stop := run(w.keeper, &w.log)
 		defer stop()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // fake time
 		synctest.Wait()
 		if got := w.gone(); got != "b d damaged e" {
 			t.Errorf("erased %q", got)
@@ -230,7 +230,7 @@ func TestGoesOn(t *testing.T) {
 		}
 		tries := func(within time.Duration) (n int) {
 			w.log.take()
-			time.Sleep(within)
+			time.Sleep(within) // fake time
 			synctest.Wait()
 			if got := w.gone(); got != "" {
 				t.Errorf("erased %q", got)
@@ -243,7 +243,7 @@ func TestGoesOn(t *testing.T) {
 		w.mu.Lock()
 		delete(w.stuck, "a")
 		w.mu.Unlock()
-		time.Sleep(25 * time.Hour)
+		time.Sleep(25 * time.Hour) // fake time
 		synctest.Wait()
 		if got := w.gone(); got != "a" {
 			t.Errorf("erased %q", got)
@@ -270,11 +270,11 @@ func TestFairBetweenProjects(t *testing.T) {
 			if id == "small" {
 				took = time.Since(began)
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // fake time
 			return erase(ctx, project, id)
 		}
 		defer run(w.keeper, &w.log)()
-		time.Sleep(25 * time.Minute)
+		time.Sleep(25 * time.Minute) // fake time
 		synctest.Wait()
 		if n := len(strings.Fields(w.gone())); n != 1001 || took < 0 || took > 2*time.Minute {
 			t.Errorf("%d calls were erased, that of the small project after %v", n, took)
@@ -298,7 +298,7 @@ func TestTwoServers(t *testing.T) {
 		first := run(w.keeper, t.Output())
 		time.Sleep(time.Second / 2)
 		second := run(w.keeper, t.Output())
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // fake time
 		first()
 		second()
 		list, _, err := w.store.Records(t.Context(), record.Space{Project: "~", Name: "retention/p"}, record.Query{Limit: 10})
