@@ -12,8 +12,8 @@ import (
 
 const module = "github.com/heardlog/heardlog/"
 
-// reference matches pkg.Name and pkg.Type.Member in a comment. What stands in front may not be a
-// part of the same word, of a path or of an address.
+// reference matches pkg.Name and pkg.Type.Member in a comment, unless they are the end of a longer
+// word, a path or an address.
 var reference = regexp.MustCompile(`(?:^|[^\w./-])([a-z][a-z0-9]*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 
 // TestReferences checks that a comment that names an exported name of a package of this module
