@@ -13,7 +13,7 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/go-playground/validator/v10"
 
-	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory/window"
 )
 

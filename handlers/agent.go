@@ -12,14 +12,14 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/recall"
+	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/caller"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/recall"
-	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/ossa/model"
 	"github.com/heardlog/heardlog/platform"
 )
 

@@ -21,21 +21,21 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
+	"github.com/heardlog/heardlog/longterm/knowledge"
+	"github.com/heardlog/heardlog/longterm/recall"
+	"github.com/heardlog/heardlog/longterm/remember"
+	"github.com/heardlog/heardlog/longterm/vector"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/archive"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/checkpoint"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/facts"
-	"github.com/heardlog/heardlog/memory/items"
-	"github.com/heardlog/heardlog/memory/knowledge"
+	"github.com/heardlog/heardlog/memory/ingest"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/pattern"
-	"github.com/heardlog/heardlog/memory/recall"
-	"github.com/heardlog/heardlog/memory/remember"
-	"github.com/heardlog/heardlog/memory/vector"
+	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/ossa/checkpoint"
+	"github.com/heardlog/heardlog/ossa/model"
+	"github.com/heardlog/heardlog/ossa/pattern"
 	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -44,7 +44,7 @@ import (
 type Config struct {
 	Memory  *agents.Service
 	Context *memctx.Service // of Memory; nil makes one
-	Items   items.Service
+	Items   memories.Service
 	Recall  *recall.Service
 	Facts   *facts.Service
 	Callers *caller.Service
@@ -209,7 +209,7 @@ func New(c Config) *chi.Mux {
 		tails:         tailAPI{hub: hub},
 		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
 		notices: &noticeAPI{
-			bodies: b, archive: archive.Service{Memory: c.Memory}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
+			bodies: b, archive: ingest.Service{Memory: c.Memory}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
 			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
 		},
 		proxy:    proxy,

@@ -9,10 +9,10 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/platform"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // callerAPI serves who the callers of a project are.

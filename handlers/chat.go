@@ -17,7 +17,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
-	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/platform"
 )
 
@@ -25,7 +25,7 @@ import (
 type proxyAPI struct {
 	bodies
 	memory    *agents.Service
-	items     items.Service
+	items     memories.Service
 	turns     *turn.Runner
 	platforms *platform.Set
 	noKey     string // NoKeyRefuse or NoKeyWords

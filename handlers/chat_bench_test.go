@@ -21,7 +21,7 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // BenchmarkChatCancel measures how long it takes until the upstream sees that the client went away,

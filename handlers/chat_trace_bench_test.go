@@ -19,7 +19,7 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // silent is an answer whose body is dropped.

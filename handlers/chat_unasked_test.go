@@ -10,7 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 )
 
 // chatOf returns a call with the given messages, each as "role: content".
@@ -84,8 +84,8 @@ func TestChatAgentSpeaksFirst(t *testing.T) {
 			if diff := cmp.Diff(want, placed(msgs)); diff != "" {
 				t.Error(diff)
 			}
-			_, rows, err := turntable.Read(t.Context(), p.mem.Messages, "p1", agent)
-			if err != nil || len(rows) != 2 || rows[0].StartType != turntable.StartGreeting || rows[0].EndType != turntable.EndInterrupted {
+			_, rows, err := turns.Read(t.Context(), p.mem.Messages, "p1", agent)
+			if err != nil || len(rows) != 2 || rows[0].StartType != turns.StartGreeting || rows[0].EndType != turns.EndInterrupted {
 				t.Errorf("turns %+v, %v", rows, err)
 			}
 			// A later list shows that all of the greeting was heard.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/memory/checkpoint"
+	"github.com/heardlog/heardlog/ossa/checkpoint"
 )
 
 // checkpointAPI serves the checkpoints of an agent.

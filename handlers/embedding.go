@@ -3,7 +3,7 @@ package handlers
 import (
 	"net/http"
 
-	"github.com/heardlog/heardlog/memory/vector"
+	"github.com/heardlog/heardlog/longterm/vector"
 )
 
 // modelJSON is a model that makes embeddings, or made some before.

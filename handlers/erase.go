@@ -6,15 +6,15 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // eraseAPI erases all data of a user or a project.
 type eraseAPI struct {
-	items         items.Service
+	items         memories.Service
 	callers       *caller.Service
 	conversations kv.Conversations
 	kv            *kv.Service
@@ -43,7 +43,7 @@ type erasedJSON struct {
 	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
-func newReceipt(project string, e items.Erased, at time.Time) receiptJSON {
+func newReceipt(project string, e memories.Erased, at time.Time) receiptJSON {
 	return receiptJSON{
 		Project: project, ErasedAt: timeMS(at.UnixMilli()), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories, Records: e.Records}, Shared: e.Shared, SharedN: e.SharedN,
 	}

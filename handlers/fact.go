@@ -10,8 +10,8 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/facts"
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
 )
 
 // factAPI serves what is known about callers.

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/facts"
+	"github.com/heardlog/heardlog/longterm/facts"
 )
 
 // act serves a change of one fact that takes nothing but a cause.

@@ -20,7 +20,7 @@ import (
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // newAPI starts the API on a store in memory, without an LLM.

@@ -12,10 +12,10 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
-	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as by

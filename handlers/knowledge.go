@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/knowledge"
+	"github.com/heardlog/heardlog/longterm/knowledge"
 )
 
 // knowledgeAPI serves knowledge bases.

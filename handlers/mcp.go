@@ -12,8 +12,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/mcp"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/longterm/mcp"
 )
 
 // mcpAPI serves the memory of a caller as tools of the Model Context Protocol.

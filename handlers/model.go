@@ -8,9 +8,9 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/ossa"
 	"github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/ossa"
+	"github.com/heardlog/heardlog/ossa/model"
 )
 
 // modelAPI serves memory models of the Open Standard for Software Agents (OSSA).

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/heardlog/heardlog/memory/pattern"
+	"github.com/heardlog/heardlog/ossa/pattern"
 )
 
 // patternAPI serves learned patterns.

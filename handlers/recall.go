@@ -11,11 +11,11 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
+	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/facts"
-	"github.com/heardlog/heardlog/memory/recall"
 )
 
 // recallAPI searches what a caller said and heard in any call.

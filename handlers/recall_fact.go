@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
+	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/facts"
-	"github.com/heardlog/heardlog/memory/recall"
 )
 
 // factHitJSON is a fact that a recall found.

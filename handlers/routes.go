@@ -148,7 +148,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		r.Get("/events", h(read, a.keys.access.whileValid(a.tails.stream)))
 
 		if kind == joinV1 {
-			r.Get("/turns/{turn_id}/requests", h(read, shows(a.messages.told)))
+			r.Get("/turns/{turn_id}/requests", h(read, shows(a.messages.requests)))
 			r.Post("/recall", h(read, a.recall.ofAgent))
 			r.Post("/pause", h(write, a.agents.pause))
 			r.Post("/resume", h(write, shows(a.agents.resume)))

@@ -6,7 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 )
 
 type turnsAnswer struct {
@@ -71,7 +71,7 @@ func (a messageAPI) turns(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, rows, err := turntable.Read(r.Context(), a.memory.Messages, projectOf(r), chi.URLParam(r, "id"))
+	agent, rows, err := turns.Read(r.Context(), a.memory.Messages, projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (a messageAPI) turns(r *http.Request) (any, error) {
 	return out, nil
 }
 
-func newTurnJSON(a memory.Agent, row turntable.Row) turnJSON {
+func newTurnJSON(a memory.Agent, row turns.Row) turnJSON {
 	t := turnJSON{
 		TurnID: row.TurnID, AgentID: a.ID, Channel: a.Settings.Channel,
 		Start:   turnEdge{StartAt: row.StartMS, Type: row.StartType, Metadata: row.StartMetadata()},

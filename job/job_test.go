@@ -19,9 +19,9 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
-	"github.com/heardlog/heardlog/memory/inmem"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // server is a Runner with one kind, whose runs it notes.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // Record returns the job of a record of a store, or false if the record is another thing.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // Queue has the jobs of a kind. Its methods are safe for concurrent use, and none of them waits for

@@ -48,9 +48,9 @@ type Made struct {
 	// Recalled are the IDs of what long-term memory added to the prompt. The list is shared: do not
 	// change it.
 	Recalled []string `json:"recalled,omitempty"`
-	// Told is what the model was given for the answer; nil if that was not recorded. It is shared:
-	// do not change it.
-	Told *Told `json:"told,omitempty"`
+	// Request is what the model was given for the answer; nil if that was not recorded. It is
+	// shared: do not change it.
+	Request *Request `json:"told,omitempty"`
 	// WithThoughts is all that the model produced, if that includes what it thought: Generated,
 	// Sent and Content leave thoughts out, since they are not spoken.
 	WithThoughts string `json:"with_thoughts,omitempty"`
@@ -136,10 +136,10 @@ func (m *Message) Produced() string {
 	return m.Original()
 }
 
-// DropTold removes Told, which belongs to one place in one ledger.
-func (m *Message) DropTold() {
-	if m.Made().Told != nil {
-		m.Amend(func(d *Details) { d.Told = nil })
+// DropRequest removes Request, which belongs to one place in one ledger.
+func (m *Message) DropRequest() {
+	if m.Made().Request != nil {
+		m.Amend(func(d *Details) { d.Request = nil })
 	}
 }
 

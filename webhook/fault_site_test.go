@@ -16,11 +16,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -29,7 +29,7 @@ const faultPatience = 2 * time.Minute
 
 // site is a store on disk with one agent, and the parts that deliver its events over real sockets.
 type site struct {
-	*drivers.SQLite
+	*store.SQLite
 	t    *testing.T
 	path string
 	// ahead is how far the clocks of worker and sender are ahead of the machine's.
@@ -64,7 +64,7 @@ func newSite(t *testing.T) *site {
 
 func openSite(t *testing.T, path string) *site {
 	t.Helper()
-	opened, err := drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
+	opened, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

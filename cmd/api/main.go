@@ -19,8 +19,8 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/cli"
 	"github.com/heardlog/heardlog/internal/data"
-	"github.com/heardlog/heardlog/internal/mcp"
 	"github.com/heardlog/heardlog/internal/simulate"
+	"github.com/heardlog/heardlog/longterm/mcp"
 )
 
 func main() {

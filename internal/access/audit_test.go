@@ -8,7 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // small is a store with room for 100 acts, which fills sooner than one for access.MaxActs.

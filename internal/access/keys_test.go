@@ -9,7 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // clock is a clock that the test moves on.

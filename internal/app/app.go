@@ -30,25 +30,25 @@ import (
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/job"
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
+	"github.com/heardlog/heardlog/longterm/knowledge"
+	"github.com/heardlog/heardlog/longterm/recall"
+	"github.com/heardlog/heardlog/longterm/remember"
+	"github.com/heardlog/heardlog/longterm/vector"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/away"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/checkpoint"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/facts"
-	"github.com/heardlog/heardlog/memory/items"
-	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/pattern"
-	"github.com/heardlog/heardlog/memory/recall"
+	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/memory/redact"
-	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/memory/retention"
-	"github.com/heardlog/heardlog/memory/vector"
 	"github.com/heardlog/heardlog/memory/window/tokens"
+	"github.com/heardlog/heardlog/ossa/checkpoint"
+	"github.com/heardlog/heardlog/ossa/model"
+	"github.com/heardlog/heardlog/ossa/pattern"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -63,7 +63,7 @@ const (
 type App struct {
 	cfg       config.Config
 	log       zerolog.Logger
-	store     store
+	store     backend
 	now       func() time.Time // the clock of all deadlines
 	ids       *ids
 	quota     *quota.Keeper
@@ -161,7 +161,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		OnError: a.problem,
 		Quota:   a.quota, MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 		Redact: func(project string) redact.Rules {
-			return c.RedactOf(strings.TrimPrefix(project, items.OwnProject("")))
+			return c.RedactOf(strings.TrimPrefix(project, memories.OwnProject("")))
 		},
 	})
 	a.runs("timers", a.service.Agents.Run)
@@ -175,7 +175,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err = a.newBackups(reg); err != nil {
 		return nil, err
 	}
-	things := items.Service{
+	things := memories.Service{
 		Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit,
 		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
 			return scrub.Events(ctx, a.store, project, id, ledger)

@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/heardlog/heardlog/internal/backup"
-	"github.com/heardlog/heardlog/internal/depot"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // uploadSecret is the variable that the operator must allow the memory model to use before backups
@@ -42,10 +42,10 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 	if err != nil || !want.Enabled || want.Destination == "" {
 		return err
 	}
-	if depot.IsURL(want.Destination) && want.Destination[:5] != "s3://" {
+	if blob.IsURL(want.Destination) && want.Destination[:5] != "s3://" {
 		return fmt.Errorf("HEARDLOG_MEMORY_MODEL: lifecycle.backup.destination: must be a folder or s3://bucket/prefix")
 	}
-	if depot.IsURL(want.Destination) && !allows(a.cfg, uploadSecret) {
+	if blob.IsURL(want.Destination) && !allows(a.cfg, uploadSecret) {
 		return nil // the report of the model says so
 	}
 	count := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{

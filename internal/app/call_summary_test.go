@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 const summarizingModel = `apiVersion: ossa/v0.3.2

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // canaries are texts that stand in every place where something of a caller is stored.

@@ -15,8 +15,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // gossip is an upstream and a receiver that fails, and repeats all of the request as it came, as a

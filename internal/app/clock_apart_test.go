@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 )
 
 // TestClockApart: a server whose own clock is years off works by the database's clock. The test

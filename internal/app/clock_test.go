@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // before creates a store with agents that joined some time ago, each with one message, and returns
@@ -18,7 +18,7 @@ import (
 func before(t *testing.T, ages map[string]time.Duration, status memory.Status) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "old.db")
-	store, err := drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
+	store, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 
 	"github.com/heardlog/heardlog/internal/event"
+	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/facts"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -99,9 +99,9 @@ func (e *events) Body(f agents.EventFacts) ([]byte, error) {
 			{Module: "llm", TurnID: f.TurnID, Code: f.Failure.Code, Message: f.Failure.Message},
 		}}
 	case event.Metrics:
-		p = webhook.Metrics{About: about, StopMS: a.StopMS, Turns: measured(turntable.Of(f.Messages))}
+		p = webhook.Metrics{About: about, StopMS: a.StopMS, Turns: measured(turns.Of(f.Messages))}
 	case event.Turns:
-		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: turns(turntable.Of(f.Messages))}
+		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: table(turns.Of(f.Messages))}
 	case event.Interrupted:
 		p = interrupted(about, f.Answer)
 	case event.Message:
@@ -162,7 +162,7 @@ func interrupted(about webhook.About, m *memory.Message) webhook.Interrupted {
 }
 
 // measured returns the latencies that the proxy measured, without turns that have none.
-func measured(rows []turntable.Row) []webhook.TurnMetrics {
+func measured(rows []turns.Row) []webhook.TurnMetrics {
 	var out []webhook.TurnMetrics
 	for _, r := range rows {
 		if r.FirstTokenMS > 0 || r.FirstSentenceMS > 0 {
@@ -172,7 +172,7 @@ func measured(rows []turntable.Row) []webhook.TurnMetrics {
 	return out
 }
 
-func turns(rows []turntable.Row) []webhook.Turn {
+func table(rows []turns.Row) []webhook.Turn {
 	out := make([]webhook.Turn, len(rows))
 	for i, r := range rows {
 		t := webhook.Turn{TurnID: r.TurnID, E2EMS: r.E2EMS, Start: webhook.TurnEdge{AtMS: r.StartMS, Type: r.StartType, Metadata: object(r.StartMetadata())}}

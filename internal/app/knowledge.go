@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"github.com/heardlog/heardlog/internal/quota"
+	"github.com/heardlog/heardlog/longterm/knowledge"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/knowledge"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/ossa/model"
+	"github.com/heardlog/heardlog/ossa/pattern"
 )
 
 // newKnowledge creates the services of knowledge bases and of learned patterns. The indexes of

@@ -16,8 +16,8 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/ossa"
+	"github.com/heardlog/heardlog/ossa"
+	"github.com/heardlog/heardlog/ossa/model"
 	"github.com/heardlog/heardlog/webhook"
 )
 

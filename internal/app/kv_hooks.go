@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv/provider"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/webhook"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
-	"github.com/heardlog/heardlog/memory/model"
+	"github.com/heardlog/heardlog/ossa/model"
 )
 
 // migration is what a memory model says about moving keys and values to another provider.

@@ -11,7 +11,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/heardlog/heardlog/internal/mcp"
+	"github.com/heardlog/heardlog/longterm/mcp"
 )
 
 // headed adds headers to requests.

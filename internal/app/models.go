@@ -11,11 +11,11 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/checkpoint"
-	"github.com/heardlog/heardlog/memory/model"
-	"github.com/heardlog/heardlog/memory/ossa"
-	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/retention"
+	"github.com/heardlog/heardlog/ossa"
+	"github.com/heardlog/heardlog/ossa/checkpoint"
+	"github.com/heardlog/heardlog/ossa/model"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // newModels creates the memory models, with the server's own of HEARDLOG_MEMORY_MODEL.

@@ -248,7 +248,7 @@ func TestMemoryModels(t *testing.T) {
 func TestServersModel(t *testing.T) {
 	t.Parallel()
 	redis := kvtest.StartRedis(t, "--requirepass", os.Getenv("REDIS_PASSWORD"))
-	text, err := os.ReadFile("../../memory/ossa/testdata/complete.yaml")
+	text, err := os.ReadFile("../../ossa/testdata/complete.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

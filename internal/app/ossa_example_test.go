@@ -11,14 +11,14 @@ import (
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 	"github.com/heardlog/heardlog/memory/kv/kvtest"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 )
 
 // TestOSSAExample: the standard's complete example, as the server's own document, has its effect
 // section by section, on SQLite and on PostgreSQL, with keys and values in Redis.
 func TestOSSAExample(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../memory/ossa/testdata/complete.yaml")
+	text, err := os.ReadFile("../../ossa/testdata/complete.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
+	"github.com/heardlog/heardlog/longterm/facts"
+	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/facts"
-	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // newRemember creates what connects calls with the long-term memory of their callers. It asks

@@ -25,7 +25,7 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/spectest"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 )
 
 // patience is how long a test waits for what must come. It is only used up on a failure or on a

@@ -9,22 +9,22 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/config"
-	"github.com/heardlog/heardlog/internal/drivers"
+	"github.com/heardlog/heardlog/longterm/knowledge"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/items"
-	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// store is what the server needs of a store.
-type store interface {
+// backend is what the server needs of a store.
+type backend interface {
 	memory.Ledger
-	items.Store
+	memories.Store
 	kv.Source
 	record.Store
 	webhook.Store
@@ -35,14 +35,14 @@ type store interface {
 }
 
 var (
-	_ store = (*drivers.InMemory)(nil)
-	_ store = (*drivers.SQLite)(nil)
-	_ store = (*drivers.Postgres)(nil)
+	_ backend = (*store.InMemory)(nil)
+	_ backend = (*store.SQLite)(nil)
+	_ backend = (*store.Postgres)(nil)
 )
 
 // openStore opens the store of the settings and returns it with the clock of deadlines, which is
 // the store's own if servers share it. It logs what an operator must know.
-func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
+func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (backend, func() time.Time, error) {
 	report := func(what string, err error) {
 		if err == nil {
 			log.Info().Msg(what + ": back to normal")
@@ -53,12 +53,12 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	key := []byte(c.SecretKey.Reveal())
 	if c.InMemory() {
 		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
-		s := drivers.NewInMemory(engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
+		s := store.NewInMemory(engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
 		s.Terms = knowledge.Terms
 		return s, time.Now, nil
 	}
 	if c.StoreURL != "" {
-		s, err := drivers.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
+		s, err := store.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
 			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }, Remember: c.OnStoreFailure == config.PassTurns})
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
@@ -66,7 +66,7 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 		return s, s.Now, nil
 	}
 	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
-	s, err := drivers.OpenSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns})
+	s, err := store.OpenSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}
@@ -74,7 +74,7 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 }
 
 // durable returns how a store proves that what was read from it is safe; nil if it always is.
-func durable(s store) func(ctx context.Context) (prove func() error) {
+func durable(s backend) func(ctx context.Context) (prove func() error) {
 	if s, ok := s.(interface {
 		Durable(ctx context.Context) (prove func() error)
 	}); ok {
@@ -116,7 +116,7 @@ func storeName(c config.Config) string {
 }
 
 // peersOf returns how the store coordinates several servers, or nil for a store of one server.
-func peersOf(s store) memory.Peers {
+func peersOf(s backend) memory.Peers {
 	p, ok := s.(memory.Peers)
 	if !ok {
 		return nil

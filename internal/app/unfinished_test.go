@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // TestUnfinishedImport: a server warns if it starts on a store with an unfinished import, and

@@ -7,7 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/job"
 
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/webhook"
 )
 

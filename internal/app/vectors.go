@@ -5,7 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/embedding"
 	"github.com/heardlog/heardlog/internal/quota"
-	"github.com/heardlog/heardlog/memory/vector"
+	"github.com/heardlog/heardlog/longterm/vector"
 )
 
 // newVectors creates the service of vector collections, with the model of the settings.

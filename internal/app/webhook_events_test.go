@@ -17,7 +17,7 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/secret"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/heardlog/heardlog/internal/depot"
-	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/export"
 )
 
 // Label is the start of the file names by default.
@@ -46,7 +46,7 @@ func Name(label string, at time.Time, encrypted bool) string {
 func IsName(s string) bool { return name.MatchString(s) }
 
 // List returns the names of the backups of a label, oldest first.
-func List(ctx context.Context, d depot.Depot, label string) ([]string, error) {
+func List(ctx context.Context, d blob.Depot, label string) ([]string, error) {
 	names, err := d.List(ctx, label+"-")
 	return slices.DeleteFunc(names, func(s string) bool { return !isOf(s, label) }), err
 }
@@ -61,7 +61,7 @@ func isOf(s, label string) bool {
 type Writer struct {
 	To      []age.Recipient // none = not encrypted
 	From    export.Source
-	Where   depot.Depot
+	Where   blob.Depot
 	Secrets bool
 	Show    func(export.Counts) // is called with the progress
 }
@@ -114,7 +114,7 @@ func (b *Writer) Write(ctx context.Context, name string) (last export.End, size 
 // RemoveOld removes all backups of a label but the newest keep, and the parts of interrupted ones.
 // It returns the names and the number of parts. It never removes the backup just made, even if the
 // clock was set back.
-func RemoveOld(ctx context.Context, where depot.Depot, label, made string, keep int) (removed []string, parts int, err error) {
+func RemoveOld(ctx context.Context, where blob.Depot, label, made string, keep int) (removed []string, parts int, err error) {
 	names, err := List(ctx, where, label)
 	if err != nil {
 		return nil, 0, err

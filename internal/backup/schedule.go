@@ -9,8 +9,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/heardlog/heardlog/internal/depot"
-	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/export"
 )
 
 // Source is an open store.
@@ -22,7 +22,7 @@ type Source interface {
 // Schedule makes backups at intervals. The names of those that exist say when the next is due, so
 // it survives restarts, and a failed one is due again at once. Look must be called regularly.
 type Schedule struct {
-	Place  string // as depot.Open takes it
+	Place  string // as blob.Open takes it
 	Getenv func(string) string
 	Every  time.Duration
 	Keep   int // older ones are removed after a new one was made
@@ -43,7 +43,7 @@ func (s *Schedule) Look(ctx context.Context) error {
 }
 
 func (s *Schedule) look(ctx context.Context) error {
-	where, err := depot.Open(s.Place, s.Getenv)
+	where, err := blob.Open(s.Place, s.Getenv)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Schedule) look(ctx context.Context) error {
 	return err
 }
 
-func (s *Schedule) write(ctx context.Context, where depot.Depot, now time.Time) (made string, size int64, err error) {
+func (s *Schedule) write(ctx context.Context, where blob.Depot, now time.Time) (made string, size int64, err error) {
 	w := Writer{Where: where, Secrets: true, Show: func(export.Counts) {}}
 	if s.Encrypt {
 		if s.Key == "" {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/backup"
-	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/internal/blob"
 )
 
 var labelForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
@@ -51,7 +51,7 @@ func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	if c.SecretKey != "" && len(to) == 0 && !b.Plain && !b.NoSecrets {
 		return errors.New("the store is encrypted with HEARDLOG_SECRET_KEY, and the backup would hold its secrets in clear: encrypt it with --recipient, --recipients-file or --passphrase-file, leave them out with --no-secrets, or use --plain")
 	}
-	where, err := depot.Open(b.Place, e.Getenv)
+	where, err := blob.Open(b.Place, e.Getenv)
 	if err != nil {
 		return err
 	}

@@ -17,14 +17,14 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/heardlog/heardlog/internal/data"
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -42,9 +42,9 @@ var sealKey = strings.Repeat("0123456789abcdef", 4)
 func openStore(t *testing.T, url string) whole {
 	t.Helper()
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
-		return must(drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte(sealKey)}, engine.Options{}))
+		return must(store.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte(sealKey)}, engine.Options{}))
 	}
-	return must(drivers.OpenPostgres(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}, engine.Options{}))
+	return must(store.OpenPostgres(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}, engine.Options{}))
 }
 
 func must[T any](v T, err error) T {

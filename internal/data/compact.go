@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 
 	"github.com/heardlog/heardlog/config"
-	"github.com/heardlog/heardlog/internal/drivers"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 type compactCommand struct{ StoreFlag }
@@ -58,9 +58,9 @@ func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
 // openTables opens a PostgreSQL store and creates or migrates its tables. A store whose secrets are
 // in clear is opened without the key: with it, they would be encrypted while servers run without a
 // key.
-func openTables(ctx context.Context, c config.Config) (*drivers.Postgres, error) {
+func openTables(ctx context.Context, c config.Config) (*store.Postgres, error) {
 	o := tableOptions(c)
-	s, err := func() (*drivers.Postgres, error) {
+	s, err := func() (*store.Postgres, error) {
 		p, err := postgres.Probe(ctx, o.URL)
 		if err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func openTables(ctx context.Context, c config.Config) (*drivers.Postgres, error)
 				return nil, err
 			}
 		}
-		return drivers.OpenPostgres(ctx, o, engine.Options{})
+		return store.OpenPostgres(ctx, o, engine.Options{})
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

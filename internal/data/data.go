@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/config"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/knowledge"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/longterm/knowledge"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // ErrFound is returned by a check that found something wrong and has written what it is.

@@ -18,8 +18,8 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/guard"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // Levels of a diagnosis.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/internal/data"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 )
 
 // refusing starts a server that answers every connection with an error of that code, and returns
@@ -44,7 +44,7 @@ func refusing(t *testing.T, code string) string {
 // TestDoctorPostgres: problems with a database are reported with advice and without secrets.
 func TestDoctorPostgres(t *testing.T) {
 	t.Parallel()
-	steps, err := filepath.Glob("../../memory/postgres/schema/*.sql")
+	steps, err := filepath.Glob("../../store/postgres/schema/*.sql")
 	if err != nil || len(steps) == 0 {
 		t.Fatalf("%d steps of the schema, %v", len(steps), err)
 	}

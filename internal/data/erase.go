@@ -9,18 +9,18 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/access"
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/scrub"
+	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/caller"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -53,7 +53,7 @@ type erased struct {
 // eraser is a store in which data is erased.
 type eraser interface {
 	memory.Ledger
-	items.Store
+	memories.Store
 	kv.Store
 	record.Store
 	webhook.Store
@@ -62,7 +62,7 @@ type eraser interface {
 
 // sqliteEraser erases through the store and exports through a reader of its own.
 type sqliteEraser struct {
-	*drivers.SQLite
+	*store.SQLite
 	reader *sqlite.Reader
 }
 
@@ -87,7 +87,7 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 		}
 		return openTables(ctx, c)
 	}
-	s, err := drivers.OpenSQLite(ctx, fileOptions(c), engine.Options{})
+	s, err := store.OpenSQLite(ctx, fileOptions(c), engine.Options{})
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -168,14 +168,14 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 // eraseMany erases a user or the project. It counts what it has erased even if it fails.
 func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	// It creates nothing.
-	service := items.Service{
+	service := memories.Service{
 		Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from,
 		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
 			return scrub.Events(ctx, from, project, id, ledger)
 		},
 	}
 	var n erased
-	var gone items.Erased
+	var gone memories.Erased
 	defer func() {
 		n.Agents, n.Memories, n.Records = gone.Agents, gone.Memories, gone.Records
 		r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN

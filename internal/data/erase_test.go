@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // TestErase: an agent is erased with its data, another project's agent with the same ID is not, and
@@ -24,13 +24,13 @@ func TestErase(t *testing.T) {
 		"sqlite": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			path := filepath.Join(t.TempDir(), "h.db")
 			return "sqlite:" + path, func() (memory.Ledger, error) {
-				return drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
+				return store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 			}
 		},
 		"postgres": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			url := postgrestest.URL(t)
 			return url, func() (memory.Ledger, error) {
-				return drivers.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{})
+				return store.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{})
 			}
 		},
 	} {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/backup"
-	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/store/export"
 )
 
 // intake is an export that can be read several times: a file, or the data of a pipe in a file

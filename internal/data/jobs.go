@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/job"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 type jobsCommand struct {

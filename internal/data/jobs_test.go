@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // TestJobs: the jobs of a store are listed beside the server that has it open, those first that
@@ -24,8 +24,8 @@ func TestJobs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "h.db")
 	url := postgrestest.URL(t)
 	stores := map[string]record.Store{
-		"sqlite:" + file: must(drivers.OpenSQLite(t.Context(), sqlite.Options{Path: file, SealKey: []byte(sealKey)}, engine.Options{})),
-		url:              must(drivers.OpenPostgres(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}, engine.Options{})),
+		"sqlite:" + file: must(store.OpenSQLite(t.Context(), sqlite.Options{Path: file, SealKey: []byte(sealKey)}, engine.Options{})),
+		url:              must(store.OpenPostgres(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}, engine.Options{})),
 	}
 	for url, store := range stores {
 		t.Cleanup(func() { _ = store.(interface{ Close() error }).Close() })

@@ -11,9 +11,9 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/access"
-	"github.com/heardlog/heardlog/internal/drivers"
-	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
 )
 
 type keysCommand struct {
@@ -138,5 +138,5 @@ func openKeys(ctx context.Context, c config.Config) (interface {
 	if c.StoreURL != "" {
 		return openTables(ctx, c)
 	}
-	return drivers.OpenSQLite(ctx, fileOptions(c), engine.Options{})
+	return store.OpenSQLite(ctx, fileOptions(c), engine.Options{})
 }

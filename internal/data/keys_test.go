@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/access"
-	"github.com/heardlog/heardlog/internal/drivers"
-	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // TestKeys: the first key is created on a store that no server has opened yet.
@@ -26,11 +26,11 @@ func TestKeys(t *testing.T) {
 		open func() (kv.Store, func() error, error)
 	}{
 		"sqlite": {"sqlite:" + file, func() (kv.Store, func() error, error) {
-			s, err := drivers.OpenSQLite(t.Context(), sqlite.Options{Path: file}, engine.Options{})
+			s, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: file}, engine.Options{})
 			return s, s.Close, err
 		}},
 		"postgres": {url, func() (kv.Store, func() error, error) {
-			s, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{})
+			s, err := store.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{})
 			return s, s.Close, err
 		}},
 	} {

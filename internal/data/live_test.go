@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -21,7 +21,7 @@ func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
 	o := postgres.Options{URL: url}
-	s := must(drivers.OpenPostgres(t.Context(), o, engine.Options{}))
+	s := must(store.OpenPostgres(t.Context(), o, engine.Options{}))
 	defer s.Close()
 	put := func(id string) {
 		t.Helper()
@@ -42,7 +42,7 @@ func TestLooksChangeNothing(t *testing.T) {
 		t.Errorf("erase: %v\n%s", err, errs)
 	}
 	put("b")
-	again, err := drivers.OpenPostgres(t.Context(), o, engine.Options{})
+	again, err := store.OpenPostgres(t.Context(), o, engine.Options{})
 	if err != nil {
 		t.Fatalf("without a key, as before: %v", err)
 	}

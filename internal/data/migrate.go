@@ -14,8 +14,8 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/backup"
-	"github.com/heardlog/heardlog/internal/depot"
-	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/export"
 )
 
 // ErrChanged is returned after a complete copy if the source has changed since.
@@ -107,11 +107,11 @@ func (m *migration) spoolIn(folder string) error {
 	id := sha256.Sum256([]byte(m.source.StoreURL.Reveal() + "\x00" + m.source.StorePath + "\x00" + m.target.StoreURL.Reveal() + "\x00" + m.target.StorePath))
 	name := fmt.Sprintf("heardlog-migrate-%x.spool", id[:6])
 	m.path = filepath.Join(folder, name)
-	from, err := depot.Open(folder, m.e.Getenv)
+	from, err := blob.Open(folder, m.e.Getenv)
 	if err != nil {
 		return err
 	}
-	if depot.IsURL(folder) {
+	if blob.IsURL(folder) {
 		return errors.New("--spool: must be a folder")
 	}
 	m.kept = kept{e: m.e, from: from, name: name}
@@ -168,7 +168,7 @@ func (m *migration) copy(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, from.Close()) }()
 	show, end := progress(m.e, "read "+storeName(m.source))
 	defer end()
-	return depot.WriteFile(m.path, func(w io.Writer) error {
+	return blob.WriteFile(m.path, func(w io.Writer) error {
 		return backup.Pack(w, m.to, func(w io.Writer) error {
 			_, err := export.Write(ctx, w, from, export.Scope{}, true, show)
 			return err

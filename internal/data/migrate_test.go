@@ -10,7 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/data"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 )
 
 // TestMigrate: all data moves between any two stores unchanged. A target that is not empty is

@@ -10,10 +10,10 @@ import (
 	"os"
 
 	"github.com/heardlog/heardlog/config"
-	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/internal/blob"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 type exportCommand struct {
@@ -60,7 +60,7 @@ func (x *exportCommand) Run(ctx context.Context, e Env) (err error) {
 			end()
 			return fmt.Errorf("%s is there already; --force overwrites it", name)
 		}
-		err = depot.WriteFile(name, write)
+		err = blob.WriteFile(name, write)
 	}
 	end()
 	if err != nil {

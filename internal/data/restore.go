@@ -11,10 +11,10 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/backup"
-	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/internal/blob"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 type restoreCommand struct {
@@ -80,7 +80,7 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 // kept is an existing backup.
 type kept struct {
 	e    Env
-	from depot.Depot
+	from blob.Depot
 	name string
 	with []age.Identity
 	head export.Header
@@ -91,9 +91,9 @@ func (b *kept) String() string { return b.from.String() + "/" + b.name }
 
 // findBackup returns the backup that an argument names.
 func findBackup(ctx context.Context, e Env, at, label string, with []age.Identity) (*kept, error) {
-	where, name := depot.Split(at)
+	where, name := blob.Split(at)
 	folder := false
-	if st, err := os.Stat(at); !depot.IsURL(at) {
+	if st, err := os.Stat(at); !blob.IsURL(at) {
 		if err != nil {
 			return nil, err
 		}
@@ -102,10 +102,10 @@ func findBackup(ctx context.Context, e Env, at, label string, with []age.Identit
 		folder = !backup.IsName(name)
 	}
 	if !folder {
-		from, err := depot.Open(where, e.Getenv)
+		from, err := blob.Open(where, e.Getenv)
 		return &kept{e: e, from: from, name: name, with: with}, err
 	}
-	from, err := depot.Open(at, e.Getenv)
+	from, err := blob.Open(at, e.Getenv)
 	if err != nil {
 		return nil, err
 	}

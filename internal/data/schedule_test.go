@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/backup"
-	"github.com/heardlog/heardlog/internal/depot"
-	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // TestSchedule: a backup is made when one is due and not before, the newest are kept, one that
@@ -41,7 +41,7 @@ func TestSchedule(t *testing.T) {
 			if s.Look(t.Context()) != nil {
 				failed++
 			}
-			if list := must(backup.List(t.Context(), must(depot.Open(place, getenv)), backup.Label)); len(list) != want || failed != errors {
+			if list := must(backup.List(t.Context(), must(blob.Open(place, getenv)), backup.Label)); len(list) != want || failed != errors {
 				t.Errorf("%d backups and %d errors, want %d and %d", len(list), failed, want, errors)
 			}
 		}

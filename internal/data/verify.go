@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/store/export"
 )
 
 // maxFindings limits the findings that are written; the others are counted.

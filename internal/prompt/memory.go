@@ -9,8 +9,8 @@ import (
 	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // bytesPerToken is the assumed length of a token where a window has a limit of tokens.

@@ -27,7 +27,7 @@ type Prompt struct {
 	// tools runs the tools of the memory; nil offers none.
 	tools toolbox.Run
 	hide  *redact.Redactor
-	told  []int64 // Seq of each message of the ledger in the last body, in order
+	given []int64 // Seq of each message of the ledger in the last body, in order
 }
 
 // New returns the prompt of a turn that has begun. p is nil without a client, hide what replaces
@@ -72,7 +72,7 @@ func (p *Prompt) Body(to *Recipient) []byte {
 		req = p.plan.req
 	}
 	list := p.hidden(p.withMemory(p.messages(to.Custom), to.Custom))
-	p.noteTold(list)
+	p.noteRequest(list)
 	a := llmadapter.Assembly{
 		Summary: p.summary(),
 		System:  p.llm.SystemMessages, Variables: p.llm.Variables, Request: req,

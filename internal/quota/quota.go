@@ -15,7 +15,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/memories"
 )
 
 // Config configures a Keeper. Count and Now are required.
@@ -142,7 +142,7 @@ func (k *Keeper) countNow(ctx context.Context) error {
 	k.counted, k.took = began, time.Since(clock)
 	k.stored = make(map[string]memory.Usage, len(list))
 	for _, u := range list {
-		project := items.ProjectOf(u.Project)
+		project := memories.ProjectOf(u.Project)
 		sum := plus(k.stored[project], u)
 		sum.Agents += u.Agents
 		k.stored[project] = sum
@@ -165,7 +165,7 @@ func plus(a, b memory.Usage) memory.Usage {
 // Stored counts messages that this server has stored, by about how many bytes. It implements
 // agents.Quota.
 func (k *Keeper) Stored(project string, messages int, bytes int64) {
-	project = items.ProjectOf(project) // memories outside ledgers are the project's too
+	project = memories.ProjectOf(project) // memories outside ledgers are the project's too
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	added := memory.Usage{Messages: int64(messages), Bytes: bytes}

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/memories"
 )
 
 // clock is a clock that the test moves.
@@ -127,7 +127,7 @@ func TestRecount(t *testing.T) {
 			return nil, errors.New("no store")
 		}
 		k.Stored("p", 1, 1) // during the count
-		return []memory.Usage{{Project: "p", Agents: 2, Messages: stored, Bytes: 50}, {Project: items.OwnProject("p"), Messages: 10, Bytes: 100}}, nil
+		return []memory.Usage{{Project: "p", Agents: 2, Messages: stored, Bytes: 50}, {Project: memories.OwnProject("p"), Messages: 10, Bytes: 100}}, nil
 	}})
 	k.Stored("p", 5, 50)
 	if u, err := k.Usage(t.Context(), "p"); err != nil || u != (memory.Usage{Project: "p", Agents: 2, Messages: 16, Bytes: 151}) {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // Records is a record store whose projects are held to their limits by a Keeper: what is set counts

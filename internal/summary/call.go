@@ -7,7 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // CallSummary is what was said in a whole call, in a few sentences.

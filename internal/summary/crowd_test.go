@@ -13,8 +13,8 @@ import (
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/inmem"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // readings counts how many heads and memories are read.

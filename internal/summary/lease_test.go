@@ -12,9 +12,9 @@ import (
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
-	"github.com/heardlog/heardlog/memory/record"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // TestLease: of two processes that find the same summary due one asks for it, and the other takes

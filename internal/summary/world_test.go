@@ -18,9 +18,9 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/inmem"
-	"github.com/heardlog/heardlog/memory/storetest"
 	windows "github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // world is a memory with a summariser, on a store in memory; it lives in a bubble of synctest.

@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/longterm/remember"
 )
 
 // Limits of the tools of the memory in one answer.

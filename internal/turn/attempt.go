@@ -154,7 +154,7 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	q.answer.relay.Mu.Lock()
 	q.answer.body = call.Body
 	q.answer.relay.Mu.Unlock()
-	q.recordTold(call)
+	q.recordRequest(call)
 	res, err := q.cfg.Client.Do(a.ctx, call)
 	trouble := llmadapter.TroubleOf(err)
 	if err == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/redact"
-	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // Config configures a Runner. Turns and Client are required.

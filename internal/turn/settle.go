@@ -29,8 +29,8 @@ type answer struct {
 	settling bool             // settle was called
 	body     []byte           // of the last request to it
 	tries    []memory.Try
-	told     <-chan *memory.Told // what the model was given by the last attempt; nil for nothing
-	drained  bool                // the client is gone and the upstream is still read
+	request  <-chan *memory.Request // what the model was given by the last attempt; nil for nothing
+	drained  bool                   // the client is gone and the upstream is still read
 	// Set with drained; closed when relay.Record has all that the client was sent.
 	sentAll <-chan struct{}
 
@@ -103,7 +103,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
 	x.answer.relay.Mu.Unlock()
 	defer close(x.answer.settled)
-	out.Told = x.answer.record()
+	out.Request = x.answer.record()
 
 	x.metrics.times(&x.timing, token, sentence)
 	label := Outcome(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 )
 
 // rawLLM is an upstream that answers every call with these bytes and closes the connection. It
@@ -95,8 +95,8 @@ func TestTruncated(t *testing.T) {
 			if !m.CutGenerated || m.SentText() != tt.sent || m.Interrupted || m.Failure == nil || m.Failure.Error != string(fault.UpstreamTruncated) || m.Failure.Code != 502 {
 				t.Errorf("the ledger has %+v %+v", m, m.Failure)
 			}
-			rows := turntable.Of([]memory.Message{m})
-			if last := rows[len(rows)-1]; last.EndType != turntable.EndError || last.EndMetadata()["error"] != "upstream_truncated" {
+			rows := turns.Of([]memory.Message{m})
+			if last := rows[len(rows)-1]; last.EndType != turns.EndError || last.EndMetadata()["error"] != "upstream_truncated" {
 				t.Errorf("the turn ended as %+v", last)
 			}
 		})
@@ -234,8 +234,8 @@ func TestLimited(t *testing.T) {
 				if m.Content != "At " || m.FinishRsn != reason || m.Failure != nil || !strings.Contains(string(m.AppendMetadata(nil)), `"finish_reason":"`+reason+`"`) {
 					t.Errorf("the ledger has %+v, its metadata %s", m, m.AppendMetadata(nil))
 				}
-				row := turntable.Of([]memory.Message{m})[0]
-				if row.EndType != turntable.EndOK || row.EndMetadata()["finish_reason"] != reason {
+				row := turns.Of([]memory.Message{m})[0]
+				if row.EndType != turns.EndOK || row.EndMetadata()["finish_reason"] != reason {
 					t.Errorf("the turn ended as %+v", row)
 				}
 				want := "# HELP heardlog_answers_total Answers by how they ended. client_closed means that the client went away (499), which is not a fault of the upstream.\n" +

@@ -3,9 +3,10 @@ package responses
 import (
 	"cmp"
 
-	"github.com/go-json-experiment/json"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/go-json-experiment/json/jsontext"
 

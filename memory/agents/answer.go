@@ -421,11 +421,11 @@ func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, 
 			out = withoutTexts(out)
 			failure = withoutText(failure)
 		}
-		if t := out.Made().Told; t != nil {
+		if t := out.Made().Request; t != nil {
 			if ok, err := stands(view, t); err != nil {
 				return memory.Change{}, err
 			} else if !ok {
-				out.DropTold()
+				out.DropRequest()
 			}
 		}
 		m := out
@@ -454,7 +454,7 @@ func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, 
 
 // stands reports whether no message of a record was removed since the record was made, nor the
 // record that it repeats parts of.
-func stands(view memory.AgentView, t *memory.Told) (bool, error) {
+func stands(view memory.AgentView, t *memory.Request) (bool, error) {
 	if view.Head().Rev <= t.Rev {
 		return true, nil
 	}
@@ -466,7 +466,7 @@ func stands(view memory.AgentView, t *memory.Told) (bool, error) {
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return false, err
 		}
-		if err != nil || m.State == memory.Removed || seq == t.Of && m.Made().Told == nil {
+		if err != nil || m.State == memory.Removed || seq == t.Of && m.Made().Request == nil {
 			return false, nil
 		}
 	}
@@ -481,7 +481,7 @@ func (a Answer) message(now int64) memory.Message {
 		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: memory.AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
 	}
 	m.Amend(func(r *memory.Details) {
-		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Told = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Told
+		r.Upstream, r.Model, r.Cost, r.Filler, r.WithThoughts, r.Request = a.Upstream, a.Model, a.Cost, a.Filler, a.WithThoughts, a.Request
 		r.Members, r.Origin = a.Members, a.Origin
 		if len(a.Recalled) > 0 {
 			r.Recalled = a.Recalled

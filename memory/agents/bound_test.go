@@ -18,8 +18,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // rows counts the messages that a store gives, within decisions and outside.

@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/storetest"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // outbox is a store that notes the events of what was written, and the wish for some types. Their
@@ -64,7 +64,7 @@ func (o *outbox) Body(f agents.EventFacts) ([]byte, error) {
 	o.mu.Unlock()
 	line := fmt.Sprint(f.Type)
 	if f.Type == event.Turns || f.Type == event.Metrics {
-		for _, r := range turntable.Of(f.Messages) {
+		for _, r := range turns.Of(f.Messages) {
 			line += fmt.Sprintf(" turn %d ttft %d", r.TurnID, r.FirstTokenMS)
 		}
 	} else {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 )
 
 // happening is something that can happen to an answer once it is stored.
@@ -183,8 +183,8 @@ func TestUnplayedTurns(t *testing.T) {
 		if diff := cmp.Diff([]string{"0 one", "0 firstunplayed", "1 two", "1 second"}, got); diff != "" {
 			t.Errorf("late %v:\n%s", late, diff)
 		}
-		rows := turntable.Of(msgs)
-		if len(rows) != 2 || rows[0].EndType != turntable.EndInterrupted {
+		rows := turns.Of(msgs)
+		if len(rows) != 2 || rows[0].EndType != turns.EndInterrupted {
 			t.Errorf("late %v: turn table %+v", late, rows)
 		}
 	}

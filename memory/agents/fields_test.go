@@ -9,7 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 )
 
 // TestSize counts as the rule says: code points of text, of parts the text or the content, else
@@ -105,8 +105,8 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	if d := cmp.Diff([]int64{0, 0, 0, 1, 1, 1, 1, 1, 2}, turnIDs(stored)); d != "" {
 		t.Errorf("turns (-want +got):\n%s", d)
 	}
-	_, rows, err := turntable.Read(t.Context(), s.Messages, "p", a.ID)
-	if err != nil || len(rows) != 3 || rows[0].StartType != turntable.StartVoice {
+	_, rows, err := turns.Read(t.Context(), s.Messages, "p", a.ID)
+	if err != nil || len(rows) != 3 || rows[0].StartType != turns.StartVoice {
 		t.Errorf("turn table %+v, err %v", rows, err)
 	}
 }

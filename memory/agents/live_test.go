@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // awayStore is a store that cannot list its live agents the first times.

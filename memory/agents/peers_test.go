@@ -10,8 +10,8 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/inmem"
 )
 
 // processes serve one store. Their questions wait in left until the test delivers them. In a

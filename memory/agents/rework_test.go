@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/storetest"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // between is a store on which somebody else writes in front of each write, as often as he means to.
@@ -115,7 +115,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), call, user("two"), llm("three"), user("four")}); err != nil {
 		t.Fatal(err)
 	}
-	_, before, err := turntable.Read(t.Context(), s.Messages, "p", a.ID)
+	_, before, err := turns.Read(t.Context(), s.Messages, "p", a.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	if err != nil || len(out.Healed) != 1 {
 		t.Fatalf("%+v, err %v", out, err)
 	}
-	_, after, err := turntable.Read(t.Context(), s.Messages, "p", a.ID)
+	_, after, err := turns.Read(t.Context(), s.Messages, "p", a.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/turntable"
+	"github.com/heardlog/heardlog/memory/turns"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -90,7 +90,7 @@ func TestInheritFull(t *testing.T) {
 	if h.NextSeq != 5 || h.LastTurn != 2 {
 		t.Errorf("the next message is %d behind turn %d", h.NextSeq, h.LastTurn)
 	}
-	_, rows, err := turntable.Read(t.Context(), s.Messages, "p", second.ID)
+	_, rows, err := turns.Read(t.Context(), s.Messages, "p", second.ID)
 	if err != nil || len(rows) != 1 || rows[0].TurnID != 2 {
 		t.Errorf("the turn table holds turns of another agent: %+v, %v", rows, err)
 	}

@@ -200,5 +200,5 @@ type Answer struct {
 	Cost       *memory.Cost
 	Filler     string // Made.Filler
 	Recalled   []string
-	Told       *memory.Told
+	Request    *memory.Request
 }

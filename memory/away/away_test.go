@@ -16,8 +16,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/away"
-	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/inmem"
 )
 
 // disk is a store in memory that fails as a test wants.

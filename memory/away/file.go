@@ -15,7 +15,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/store/codec"
 )
 
 // FileBytes is the size of the file. It is written whole when it is made, so that a full disk does

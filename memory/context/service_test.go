@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // service is the service under test, with the agents whose memories it reads.

@@ -16,7 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/heard"
-	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 const told = "The train leaves at nine from platform two. Shall I book a seat?"

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 const (

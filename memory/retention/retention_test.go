@@ -19,9 +19,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
-	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/retention"
+	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // TestKeeper: a call is erased its days after its end, and not before; one that runs is left alone;

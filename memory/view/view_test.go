@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/view"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // cut is an answer of which some was heard.

@@ -97,8 +97,8 @@ type attempt struct{ how, n string }
 
 type attemptKey struct{}
 
-// errTold is the error of an attempt that fails because of Config.Fail.
-var errTold = errors.New("failing as told")
+// errAsked is the error of an attempt that fails because of Config.Fail.
+var errAsked = errors.New("failing as asked")
 
 // print takes an event that is new.
 func (r *Receiver) print(ctx context.Context, e hook.Event) error {
@@ -107,7 +107,7 @@ func (r *Receiver) print(ctx context.Context, e hook.Event) error {
 	if r.failed < r.c.Fail {
 		r.failed++
 		fmt.Fprintf(r.c.Out, "%s: answering 500, as told (%d of %d)\n", clean(e.ID), r.failed, r.c.Fail)
-		return errTold
+		return errAsked
 	}
 	var pretty bytes.Buffer
 	// Cannot fail: Decode has read it.

@@ -1,0 +1,157 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/ingest"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// maxNotice is the maximum length of a notification in bytes, even if HEARDLOG_MAX_BODY is less:
+// event 103 holds a whole conversation, and Agora gives up after three retries.
+const maxNotice = 8 << 20
+
+// maxUnverified bounds the bodies, in bytes, that are read at once before their signatures can be
+// checked, so that a client without a secret cannot fill the memory. More are refused with 503, and
+// Agora sends them again.
+const maxUnverified = 64 << 20
+
+// What happened to a notification: values of a metric's label.
+const (
+	noticeFiled   = "filed"
+	noticeKnown   = "known"
+	noticeIgnored = "ignored"
+	noticeCheck   = "check"
+	noticeRefused = "refused"
+)
+
+// noticeAPI takes Agora's notifications about agents that run there.
+type noticeAPI struct {
+	bodies
+	archive        ingest.Service
+	secrets        map[string][]secret.String // by project
+	defaultProject string
+	log            zerolog.Logger
+	events         *prometheus.CounterVec // by type and result
+	leftOut        prometheus.Counter
+	unverified     atomic.Int64 // bytes that are being read and not verified yet
+}
+
+// noticeAnswer is the answer that Agora documents for receivers.
+type noticeAnswer struct {
+	Code int    `json:"code"` // 0
+	Msg  string `json:"msg"`
+}
+
+// receive files one notification. A signature takes the place of credentials, because Agora's
+// console accepts only a URL. A notification that can never be filed is answered with 200: Agora
+// would send it three times more.
+func (a *noticeAPI) receive(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.verified(w, r)
+	if err != nil {
+		a.events.WithLabelValues("none", noticeRefused).Inc()
+		return err
+	}
+	if depth := jsonDepth(body); depth > MaxDepth {
+		return a.logRefused(r, ingest.Notification{}, body, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth))
+	}
+	in, err := ingest.DecodeAgora(body)
+	if err != nil {
+		return a.logRefused(r, in, body, err)
+	}
+	kind := "other"
+	if in.Filed() {
+		kind = strconv.Itoa(int(in.Type))
+	}
+	done := func(result, msg string) error {
+		a.events.WithLabelValues(kind, result).Inc()
+		return encode(w, http.StatusOK, noticeAnswer{Msg: msg})
+	}
+	switch {
+	case in.HealthCheck():
+		return done(noticeCheck, "success")
+	case !in.Filed():
+		return done(noticeIgnored, "ignored: not a notification about an agent's conversation")
+	}
+	notice, omitted, err := in.Notice()
+	if err != nil {
+		return a.logRefused(r, in, body, err)
+	}
+	infoOf(r).agent = notice.AgentID
+	changed, err := a.archive.File(r.Context(), projectOf(r), notice)
+	switch {
+	case fault.Is(err, fault.Stopped):
+		return done(noticeIgnored, "ignored: "+err.Error())
+	case err != nil:
+		return err
+	case !changed:
+		return done(noticeKnown, "success, known already")
+	case omitted.N == 0:
+		return done(noticeFiled, "success")
+	}
+	a.leftOut.Add(float64(omitted.N))
+	infoOf(r).note = "left out of the notification: " + omitted.String()
+	return done(noticeFiled, "success; left out: "+omitted.String())
+}
+
+// logRefused logs a signed notification that is refused, because Agora does not repeat it after
+// three retries. It logs a hash instead of the content; two lines with the same hash are about the
+// same body.
+func (a *noticeAPI) logRefused(r *http.Request, in ingest.Notification, body []byte, err error) error {
+	sum := sha256.Sum256(body)
+	a.log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", text.Clip(string(in.ID), 256)).Int("type", int(in.Type)).
+		Int("bytes", len(body)).Hex("sha256", sum[:]).Str("error", text.Clip(causeOf(err), 1024)).Msg("a notification of Agora's cannot be filed")
+	return err
+}
+
+// verified reads the body and checks that a secret of the project signed it. It reads nothing if
+// the signature cannot be right.
+func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if len(a.secrets) == 0 {
+		return nil, fault.New(fault.NotFound, "notifications are not accepted, because HEARDLOG_INGEST_SECRETS is not set")
+	}
+	project := a.defaultProject
+	if names := r.URL.Query()["project"]; len(names) > 0 {
+		project = names[0]
+	} else if len(a.secrets) == 1 {
+		for only := range a.secrets {
+			project = only
+		}
+	}
+	wrong := fault.New(fault.Unauthenticated, "%s does not match the body and a secret of the project", webhook.HeaderAgoraV2)
+	secrets := a.secrets[project]
+	if len(secrets) == 0 || len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
+		return nil, wrong
+	}
+	limit := max(a.limit, maxNotice)
+	size := min(r.ContentLength, limit)
+	if size < 0 {
+		size = limit
+	}
+	defer a.unverified.Add(-size)
+	if a.unverified.Add(size) > maxUnverified {
+		return nil, fault.New(fault.Unavailable, "too many notifications are being read; send it again")
+	}
+	body, err := a.readRawUpTo(w, r, limit)
+	if err != nil {
+		return nil, err
+	}
+	valid := false
+	for _, s := range secrets { // all of them, so that the time does not show which one fits
+		valid = webhook.VerifyAgora(s, r.Header, body) == nil || valid
+	}
+	if !valid {
+		return nil, wrong
+	}
+	infoOf(r).project = project
+	return body, nil
+}

@@ -1,0 +1,76 @@
+// Package blob keeps files outside of the store: in a folder, or in a bucket of a service that
+// speaks S3. A file appears only when it is whole.
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+)
+
+// Depot keeps files under names without a slash.
+type Depot interface {
+	// Put writes a file, which appears under its name when Put has returned nil. It replaces no
+	// existing file.
+	Put(ctx context.Context, name string, write func(io.Writer) error) error
+	// Open opens a file for reading, or returns ErrNone if there is none.
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
+	// List returns the names with that prefix, in order.
+	List(ctx context.Context, prefix string) ([]string, error)
+	// Remove removes a file. It is not an error if there is none.
+	Remove(ctx context.Context, name string) error
+	// Sweep removes what a killed process has left of writing such files, if it is older than a
+	// day, and returns how many that were.
+	Sweep(ctx context.Context, such func(name string) bool) (int, error)
+	// String returns the place, without secrets.
+	String() string
+}
+
+// ErrNone means that there is no such file.
+var ErrNone = errors.New("there is no such file")
+
+// errThere returns the error of a name that is taken.
+func errThere(name string) error { return fmt.Errorf("%s is there already", name) }
+
+// Open returns the depot of a place: "s3://bucket/prefix?endpoint=…&region=…&path-style=…", or a
+// folder, which is created if it does not exist. getenv looks up the AWS_… variables that a bucket
+// needs.
+func Open(place string, getenv func(string) string) (Depot, error) {
+	if !IsURL(place) {
+		return newFolder(place), nil
+	}
+	u, err := url.Parse(place)
+	if err != nil {
+		// Without the cause, which may quote a secret.
+		return nil, errors.New("the URL of the bucket cannot be read")
+	}
+	if u.Scheme != "s3" {
+		return nil, fmt.Errorf("unsupported scheme %s: use a folder or s3://bucket/prefix", u.Scheme)
+	}
+	return newBucket(u, getenv)
+}
+
+// IsURL reports whether a place is a URL and not a path.
+func IsURL(place string) bool { return strings.Contains(place, "://") }
+
+// Split splits a place's path into the depot and the name of a file in it.
+func Split(place string) (depot, name string) {
+	rest, query := place, ""
+	if IsURL(place) {
+		rest, query, _ = strings.Cut(place, "?")
+		if query != "" {
+			query = "?" + query
+		}
+	}
+	i := strings.LastIndexByte(rest, '/')
+	if i < 0 {
+		return ".", rest
+	}
+	if i == 0 {
+		return "/", rest[1:]
+	}
+	return rest[:i] + query, rest[i+1:]
+}

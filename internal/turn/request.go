@@ -1,0 +1,65 @@
+package turn
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/requests"
+)
+
+// recordRequest makes the record of what the model is given, while the upstream works on it. Lists
+// of an agent that was paused repeat what was said in the pause, so these are not recorded.
+func (q *asker) recordRequest(call *llmadapter.Call) {
+	if q.aside || q.turn.Agent.Settings.PausedUntilMS != 0 {
+		return
+	}
+	t, seqs := q.prompt.Request()
+	ledger, hide := q.turn.Ledger(), q.hide
+	done := make(chan *memory.Request, 1)
+	q.answer.relay.Mu.Lock()
+	q.answer.request = done
+	q.answer.relay.Mu.Unlock()
+	go func() { // settle waits for it
+		body := call.Body
+		if hide != nil {
+			body = hide.JSON(body)
+			for i, m := range ledger {
+				redacted := m.Redacted(hide)
+				ledger[i] = &redacted
+			}
+		}
+		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
+		secrets := sync.OnceValue(call.Secrets)
+		requests.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) })
+		done <- t
+	}()
+}
+
+// tried notes how an attempt ended, nil for one that was answered.
+func (q *asker) tried(sentMS int64, upstream string, err error) {
+	t := memory.Try{Upstream: upstream, SentMS: sentMS}
+	if err != nil {
+		t.Error = failureOf(err).Message
+	}
+	q.answer.relay.Mu.Lock()
+	defer q.answer.relay.Mu.Unlock()
+	q.answer.tries = append(q.answer.tries, t)
+}
+
+// record returns what the model was given, or nil. The caller does not hold relay.Mu.
+func (a *answer) record() *memory.Request {
+	a.relay.Mu.Lock()
+	done, tries := a.request, slices.Clone(a.tries)
+	a.request = nil
+	a.relay.Mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	t := <-done
+	t.Tries = tries
+	return t
+}

@@ -1,0 +1,229 @@
+package caller
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/store/record"
+)
+
+// Erasure is what was erased of a caller: numbers, and no content.
+type Erasure struct {
+	Project string
+	User    string
+	AtMS    int64
+	memories.Erased
+	Aliases int
+}
+
+// passes is how often a caller is erased at most until nothing is found any more: what a join or an
+// append stored during a pass is found by the next one.
+const passes = 5
+
+// marks holds, by hashes with Service.Key, the names of callers that were erased and the calls that
+// were running then.
+func marks(project string) record.Space {
+	return record.Space{Project: project, Name: "caller.erased"}
+}
+
+// markTTL is how long a mark is kept at least, in milliseconds.
+const markTTL = 24 * 3600 * 1000
+
+type mark struct {
+	AtMS int64 `json:"at_ms"`
+}
+
+// Erase erases the caller with a name or alias: agents, messages in the ledgers of others, records,
+// aliases and consent. It is safe to repeat. If it fails, it returns what it has erased.
+func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, error) {
+	out := Erasure{Project: project, User: name}
+	c, err := s.Get(ctx, project, name)
+	if err != nil {
+		return out, err
+	}
+	out.User = c.User
+	names := c.IDs()
+	if err := s.mark(ctx, project, names, nil); err != nil {
+		return out, err
+	}
+	live := func(a *memory.Agent) error {
+		if a.Status.Ended() {
+			return nil
+		}
+		return s.mark(ctx, project, callNames(a.ID, a.Settings.Call), nil)
+	}
+	for range passes {
+		gone, err := s.Items.EraseUser(ctx, project, names, live)
+		out.Agents += gone.Agents
+		out.Memories += gone.Memories
+		out.Records += gone.Records
+		out.Shared, out.SharedN = gone.Shared, gone.SharedN
+		if err != nil {
+			return out, err
+		}
+		if gone.Agents+gone.Memories+gone.Records == 0 {
+			break
+		}
+	}
+	if out.Aliases, err = s.eraseEntries(ctx, project, name); err != nil {
+		return out, err
+	}
+	// What was computed since the last pass is either found here, or finds this mark.
+	if err := s.mark(ctx, project, names, nil); err != nil {
+		return out, err
+	}
+	for _, n := range names {
+		gone, err := s.Items.Records.EraseRecords(ctx, project, n, "")
+		if out.Records += gone; err != nil {
+			return out, err
+		}
+		if s.Forget != nil {
+			s.Forget(project, n)
+		}
+	}
+	if err := s.SweepMarks(ctx, project); err != nil {
+		return out, err
+	}
+	out.AtMS = s.Now().UnixMilli()
+	var events []memory.Event
+	if s.Erased != nil {
+		if events, err = s.Erased(out); err != nil {
+			return out, err
+		}
+	}
+	if err := s.mark(ctx, project, names, events); err != nil || s.Scrub == nil {
+		return out, err
+	}
+	return out, s.Scrub(ctx)
+}
+
+// callNames returns what stands for a call among the marks: its agent's ID, if not empty, and keys
+// that are its alone. The NUL keeps them apart from names of callers.
+func callNames(id string, call memory.Call) (out []string) {
+	if id != "" {
+		out = append(out, "call\x00"+id)
+	}
+	if !call.Weak {
+		for _, k := range call.Keys {
+			out = append(out, "key\x00"+k)
+		}
+	}
+	return out
+}
+
+// callRest is how long a call whose caller was erased must be silent before its ID and keys may
+// name a new one, in milliseconds.
+const callRest = 10 * 60 * 1000
+
+// CheckCall returns fault.Stopped if a call that is to begin was running when its caller was
+// erased. Its platform would send all of its messages again.
+func (s *Service) CheckCall(ctx context.Context, project, id string, call memory.Call) error {
+	for _, n := range callNames(id, call) {
+		r, err := s.Records.Record(ctx, marks(project), s.markID(n))
+		now := s.Now().UnixMilli()
+		switch {
+		case fault.Is(err, fault.NotFound) || err == nil && now-r.UpdatedMS > callRest:
+			continue
+		case err != nil:
+			return err
+		}
+		if now-r.UpdatedMS > callRest/10 {
+			if err := s.mark(ctx, project, []string{n}, nil); err != nil {
+				return err
+			}
+		}
+		return fault.New(fault.Stopped, "the caller of this call was erased while it was running, so nothing more of the call is taken")
+	}
+	return nil
+}
+
+// eraseEntries deletes the entries of a caller and returns how many aliases it had.
+func (s *Service) eraseEntries(ctx context.Context, project, name string) (n int, err error) {
+	_, err = s.change(ctx, project, name, func(e entry) ([]entry, error) {
+		n = len(e.Aliases)
+		list := []entry{{Name: e.Name, rev: e.rev}}
+		for _, a := range e.Aliases {
+			is, err := s.load(ctx, project, a)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, entry{Name: a, rev: is.rev})
+		}
+		return list, nil
+	})
+	return n, err
+}
+
+// markID returns the ID of the mark of a name.
+func (s *Service) markID(name string) string {
+	h := hmac.New(sha256.New, s.Key)
+	h.Write([]byte(name))
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// mark notes that names are being erased, and stores events.
+func (s *Service) mark(ctx context.Context, project string, names []string, events []memory.Event) error {
+	now := s.Now().UnixMilli()
+	body, err := json.Marshal(mark{now})
+	if err != nil {
+		return err
+	}
+	changes := make([]record.Change, len(names))
+	for i, n := range names {
+		changes[i] = record.Change{ID: s.markID(n), Body: body, If: record.Any}
+	}
+	_, err = s.Records.ChangeRecords(ctx, marks(project), changes, record.Limit{}, events, now)
+	return err
+}
+
+// Guard returns a check for what is computed from a caller's texts and then stored. Call Guard
+// before the texts are read, and the check after the result was stored. If the check reports true,
+// the caller was erased meanwhile, and the result must be erased too.
+func (s *Service) Guard(ctx context.Context, project, name string) (erased func(context.Context) (bool, error), err error) {
+	marked := func(ctx context.Context) (int64, error) {
+		r, err := s.Records.Record(ctx, marks(project), s.markID(name))
+		if fault.Is(err, fault.NotFound) {
+			return 0, nil
+		}
+		return r.Rev, err
+	}
+	before, err := marked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (bool, error) {
+		after, err := marked(ctx)
+		return after > before, err // a mark that was swept is not an erasure
+	}, nil
+}
+
+// SweepMarks deletes the marks of a project's erasures that are more than a day old.
+func (s *Service) SweepMarks(ctx context.Context, project string) error {
+	old := s.Now().UnixMilli() - markTTL
+	q := record.Query{Limit: 500, Broken: true}
+	for {
+		page, _, err := s.Records.Records(ctx, marks(project), q)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		var gone []record.Change
+		for _, r := range page {
+			q.AfterID = r.ID
+			if r.UpdatedMS < old {
+				gone = append(gone, record.Change{ID: r.ID, If: record.Any})
+			}
+		}
+		if len(gone) > 0 {
+			if _, err := s.Records.ChangeRecords(ctx, marks(project), gone, record.Limit{}, nil, s.Now().UnixMilli()); err != nil {
+				return fmt.Errorf("delete marks of old erasures: %w", err)
+			}
+		}
+	}
+}

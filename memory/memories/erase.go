@@ -1,0 +1,137 @@
+package memories
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// Erased is what was taken away of a user or a project: numbers, and no content.
+type Erased struct {
+	Agents   int // with all that belongs to them
+	Memories int // messages and items in the ledgers of others
+	Records  int // of package record: facts, aliases, documents
+	// Shared are agents that heard the user among others, and were kept: the first maxShared, and
+	// how many there are.
+	Shared  []string
+	SharedN int
+}
+
+// maxShared is how many agents Erased names.
+const maxShared = 1000
+
+// erasePage is how many agents are read at a time.
+const erasePage = 100
+
+// EraseUser erases the data of a user of a project, who may have several names: every agent with
+// one of them in its scope, or with no user in its scope but joined for that user alone
+// (properties.remote_rtc_uids), every message with the user's scope in other ledgers, and the
+// user's records. It reads all agents of the project and calls before with each that it is about to
+// erase. What is created while it runs may stay; repeating it is safe.
+func (s Service) EraseUser(ctx context.Context, project string, names []string, before func(*memory.Agent) error) (out Erased, err error) {
+	if len(names) == 0 || slices.Contains(names, "") {
+		return out, fault.At(fault.Invalid, "user", "must not be empty")
+	}
+	is := func(id string) bool { return slices.Contains(names, id) }
+	err = s.eachAgent(ctx, project, func(a *memory.Agent) error {
+		uids := remoteUIDs(a)
+		owner := a.Settings.Scope.UserID
+		switch {
+		case is(owner), owner == "" && len(uids) == 1 && is(uids[0]):
+			if err := before(a); err != nil {
+				return err
+			}
+			return s.eraseOne(ctx, a, &out)
+		case slices.ContainsFunc(uids, is):
+			if out.SharedN++; len(out.Shared) < maxShared {
+				out.Shared = append(out.Shared, a.ID)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	for _, user := range names {
+		n, err := s.Clear(ctx, project, window.UserLevel, window.Scope{UserID: user})
+		if out.Memories += n; err != nil {
+			return out, err
+		}
+	}
+	for _, user := range names { // last, since they are made of the above
+		n, err := s.Records.EraseRecords(ctx, project, user, "")
+		if out.Records += n; err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// EraseProject erases all agents of a project, the items that are in no agent's ledger, and all
+// records. What is created while it runs may stay; repeating it is safe.
+func (s Service) EraseProject(ctx context.Context, project string) (out Erased, err error) {
+	if err := s.eachAgent(ctx, project, func(a *memory.Agent) error { return s.eraseOne(ctx, a, &out) }); err != nil {
+		return out, err
+	}
+	if out.Memories, err = s.Clear(ctx, project, window.UserLevel, window.Scope{}); err != nil {
+		return out, err
+	}
+	own := ownAgent(project)
+	if err := s.Ledger.Erase(ctx, own.Project, own.ID); err != nil && !fault.Is(err, fault.NotFound) {
+		return out, err
+	}
+	out.Records, err = s.Records.EraseRecords(ctx, project, "", "")
+	return out, err
+}
+
+// eachAgent calls fn, which may erase it, with each agent of a project.
+func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.Agent) error) error {
+	for q := (memory.AgentQuery{Project: project, Limit: erasePage, NoTotal: true}); ; {
+		page, err := s.Memory.Agents.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Heads {
+			if err := fn(page.Heads[i].Agent); err != nil {
+				return err
+			}
+		}
+		if q.After = page.Next; page.Next == (memory.AgentPlace{}) {
+			return nil
+		}
+	}
+}
+
+func (s Service) eraseOne(ctx context.Context, a *memory.Agent, out *Erased) error {
+	err := s.Memory.Agents.Erase(ctx, a.Project, a.ID)
+	if fault.Is(err, fault.NotFound) { // erased in the meantime
+		return nil
+	}
+	if err == nil {
+		out.Agents++
+	}
+	return err
+}
+
+// remoteUIDs returns the users that the join named.
+func remoteUIDs(a *memory.Agent) []string {
+	var p struct {
+		UIDs []json.RawMessage `json:"remote_rtc_uids"`
+	}
+	if json.Unmarshal(a.Properties, &p) != nil {
+		return nil
+	}
+	var out []string
+	for _, raw := range p.UIDs {
+		var s string
+		if json.Unmarshal(raw, &s) != nil { // a number
+			s = string(raw)
+		}
+		out = append(out, s)
+	}
+	return out
+}

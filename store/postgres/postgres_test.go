@@ -1,0 +1,116 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/kv/kvtest"
+	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/storetest"
+	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/webhook/webhooktest"
+)
+
+// open opens a store on a schema of the test's own, or on the one that o names.
+func open(t *testing.T, o postgres.Options) *store.Postgres {
+	t.Helper()
+	return openWith(t, o, engine.Options{})
+}
+
+// openWith is open with an engine of other options.
+func openWith(t *testing.T, o postgres.Options, e engine.Options) *store.Postgres {
+	t.Helper()
+	if o.URL == "" {
+		o.URL = postgrestest.URL(t)
+	}
+	s, err := store.OpenPostgres(t.Context(), o, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	kvtest.Run(t, false, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("a long enough secret")}) })
+}
+
+// TestContract is the contract of the store below the engine.
+func TestContract(t *testing.T) {
+	storetest.RunStore(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}).Store })
+}
+
+// TestStore is the contract of the store with an engine above it.
+//
+// Rules: 000-28, 004-3
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{}) })
+}
+
+// TestStoreUncached runs the contract with almost no memory for the cache, so that every read goes
+// to the database.
+func TestStoreUncached(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) memory.Ledger {
+		return openWith(t, postgres.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 1})
+	})
+}
+
+// TestStoreAlone runs the contract with a transaction for each call.
+func TestStoreAlone(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) memory.Ledger {
+		return openWith(t, postgres.Options{}, engine.Options{MaxGroup: 1, Committers: 4})
+	})
+}
+
+func TestConversations(t *testing.T) {
+	storetest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("key")}) })
+}
+
+// TestWorking runs the contract of working memories.
+//
+// Rules: 004-6
+func TestWorking(t *testing.T) {
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+}
+
+func TestItems(t *testing.T) {
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return open(t, postgres.Options{}) })
+}
+
+func TestQueue(t *testing.T) {
+	webhooktest.Run(t, func(t *testing.T) (memory.Ledger, webhook.Store) {
+		s := open(t, postgres.Options{SealKey: []byte("key")})
+		return s, s
+	})
+}
+
+func TestUsage(t *testing.T) {
+	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, postgres.Options{}) })
+}
+
+func TestRecords(t *testing.T) {
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+}
+
+func TestFinding(t *testing.T) {
+	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{Terms: storetest.Terms}) })
+}
+
+// TestRecordsOfServers: two servers change one space, and a reader by revision of a third misses
+// nothing.
+func TestRecordsOfServers(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	a, b, c := open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})
+	storetest.FollowRecords(t, t.Context(), record.Space{Project: "p", Name: "fact", User: "u"}, c, a, b)
+}

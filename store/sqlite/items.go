@@ -1,0 +1,144 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/store/sqlite/dbfile"
+)
+
+var _ memories.Store = (*Store)(nil)
+
+// writeItem writes the row by which a message is found as an item. Most messages are not items.
+func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool) error {
+	row, ok := memories.RowOf(m, agent.Project, agent.ID)
+	switch {
+	case ok:
+		_, err := t.Exec("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent_no, seq) DO NOTHING",
+			row.Project, row.ID, no, m.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
+		return err
+	case m.State == memory.Removed && !fresh:
+		_, err := t.Exec("DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
+		return err
+	}
+	return nil
+}
+
+// selectItem reads items with their messages. It leaves out those of agents that are being erased.
+const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, i.agent_no, m.seq, m.rev, m.turn, m.client_id, m.body
+	FROM item i JOIN agent a ON a.no = i.agent_no JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq `
+
+// itemReader returns what reads a row of selectItem.
+func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
+	return func(row dbfile.Row) (memories.Item, error) {
+		it := memories.Item{
+			No: row.Int(0), Project: row.Text(6), AgentID: row.Text(7),
+			Row: memories.Row{
+				Project: project, ID: row.Text(1), Scope: memory.Scope{UserID: row.Text(2), SessionID: row.Text(3), TaskID: row.Text(4), AgentID: row.Text(5)},
+			},
+		}
+		err := readMessage(row.Int(8), row[9:], &it.Message)
+		return it, err
+	}
+}
+
+// Items returns items of a project, newest first.
+func (s *Store) Items(ctx context.Context, project string, q memories.Query) ([]memories.Item, int64, error) {
+	// The most selective ID comes first, and the others are checked row by row. SQLite has no
+	// statistics to choose by.
+	index, where := "item_project", "i.project = ?"
+	args := []any{project}
+	for _, id := range []struct{ index, column, value string }{
+		{"item_task", "task_id", q.TaskID}, {"item_session", "session_id", q.SessionID}, {"item_user", "user_id", q.UserID}, {"item_agent", "agent_id", q.AgentID},
+	} {
+		if id.value != "" {
+			index, where, args = id.index, where+" AND i."+id.column+" = ? AND i."+id.column+" <> ''", append(args, id.value)
+			break
+		}
+	}
+	if q.Before > 0 {
+		where, args = where+" AND i.no < ?", append(args, q.Before)
+	}
+	type found struct {
+		no   int64
+		fits bool
+	}
+	var rows []found
+	var out []memories.Item
+	limit := max(q.Limit, 1)
+	err := s.db.Read(ctx, "read items", func(c *dbfile.Conn) (err error) {
+		rows, err = dbfile.Collect(c, func(row dbfile.Row) (found, error) {
+			fits := true
+			for i, want := range [...]string{q.UserID, q.SessionID, q.TaskID, q.AgentID} {
+				fits = fits && (want == "" || want == row.Text(i+1))
+			}
+			return found{row.Int(0), fits}, nil
+		}, "SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i INDEXED BY "+index+" WHERE "+where+" ORDER BY i.no DESC LIMIT ?+0", append(args, int64(limit))...)
+		out = make([]memories.Item, 0, len(rows))
+		for _, r := range rows {
+			if !r.fits {
+				continue
+			}
+			list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.no = ?", r.no)
+			if err != nil {
+				return err
+			}
+			out = append(out, list...)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	next := int64(0)
+	if len(rows) == limit {
+		next = rows[limit-1].no
+	}
+	return out, next, nil
+}
+
+// Item returns the first item with that ID.
+func (s *Store) Item(ctx context.Context, project, id string) (it memories.Item, err error) {
+	err = s.db.Read(ctx, "read an item", func(c *dbfile.Conn) error {
+		list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.project = ? AND i.id = ? ORDER BY i.no LIMIT 1", project, id)
+		switch {
+		case err != nil:
+			return err
+		case len(list) == 0:
+			return memories.ErrNotFound(id)
+		}
+		it = list[0]
+		return nil
+	})
+	return it, err
+}
+
+// AgentsOf returns the agents with messages of a user. It jumps through the index from agent to
+// agent, so the number of messages does not matter.
+func (s *Store) AgentsOf(ctx context.Context, project, user string) (out []memories.AgentVersion, err error) {
+	err = s.db.Read(ctx, "read a user's agents", func(c *dbfile.Conn) (err error) {
+		out, err = dbfile.Collect(c, func(row dbfile.Row) (memories.AgentVersion, error) {
+			return memories.AgentVersion{ID: row.Text(0), Version: memory.Version{No: row.Int(1), Rev: row.Int(2)}}, nil
+		}, `WITH RECURSIVE of (no) AS (
+			SELECT min(agent_no) FROM item INDEXED BY item_caller WHERE project = ?1 AND user_id = ?2 AND user_id <> ''
+			UNION ALL SELECT (SELECT min(i.agent_no) FROM item i INDEXED BY item_caller WHERE i.project = ?1 AND i.user_id = ?2 AND i.user_id <> '' AND i.agent_no > of.no)
+				FROM of WHERE of.no IS NOT NULL
+			) SELECT a.id, a.no, a.head_rev FROM of JOIN agent a ON a.no = of.no WHERE a.project = ?1`, project, user)
+		return err
+	})
+	return out, err
+}
+
+// Users returns the users of a project's items. It jumps through the index from user to user.
+func (s *Store) Users(ctx context.Context, project, after string, limit int) (out []string, err error) {
+	err = s.db.Read(ctx, "list users", func(c *dbfile.Conn) (err error) {
+		out, err = c.Texts(`WITH RECURSIVE of (id) AS (
+			SELECT min(user_id) FROM item INDEXED BY item_caller WHERE project = ?1 AND user_id > ?2 AND user_id <> ''
+			UNION ALL SELECT (SELECT min(i.user_id) FROM item i INDEXED BY item_caller WHERE i.project = ?1 AND i.user_id > of.id AND i.user_id <> '')
+				FROM of WHERE of.id IS NOT NULL
+			) SELECT id FROM of WHERE id IS NOT NULL LIMIT ?3+0`, project, after, int64(limit))
+		return err
+	})
+	return out, err
+}

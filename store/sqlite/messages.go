@@ -1,0 +1,162 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/sqlite/dbfile"
+)
+
+const selectMessage = "SELECT seq, rev, turn, client_id, body FROM message "
+
+func (t *tx) insertMessage(no int64, m *memory.Message, body string) error {
+	_, err := t.Exec("INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		no, m.Seq, m.Rev, m.TurnID, m.InHistory(), clientID(m.ID), withSum(no, m, body))
+	return err
+}
+
+// Page returns messages of an agent in order of Seq.
+func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]memory.Message, error) {
+	var out []memory.Message
+	err := s.db.Read(ctx, "read messages", func(c *dbfile.Conn) (err error) {
+		switch {
+		case len(q.IDs) > 0:
+			out, err = messagesByID(c, no, q.IDs)
+		case q.Turn != nil:
+			out, err = readMessages(c, selectMessage+"WHERE agent_no = ? AND turn = ? ORDER BY seq", no, *q.Turn)
+		default:
+			out, err = readMessages(c, selectMessage+"WHERE agent_no = ? AND seq > ? AND rev > ? AND shown >= ? ORDER BY seq LIMIT ?+0",
+				no, q.AfterSeq, q.AfterRev, q.HistoryOnly, int64(max(q.Limit, 1)))
+		}
+		return err
+	})
+	return out, err
+}
+
+// messagesByID returns the messages that carry one of the client IDs.
+func messagesByID(c *dbfile.Conn, no int64, ids []string) (out []memory.Message, err error) {
+	for _, id := range ids {
+		list, err := readMessages(c, selectMessage+"WHERE agent_no = ? AND client_id = ?", no, id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	slices.SortFunc(out, func(a, b memory.Message) int { return int(a.Seq - b.Seq) })
+	return out, nil
+}
+
+// newestMessages returns an agent's newest n messages, oldest first.
+//
+// The statement says LIMIT ?+0 because SQLite makes a new plan at each execution if the limit is a
+// bare parameter.
+func newestMessages(c *dbfile.Conn, no int64, n int) ([]memory.Message, error) {
+	list, err := readMessages(c, selectMessage+"WHERE agent_no = ? ORDER BY seq DESC LIMIT ?+0", no, int64(n))
+	slices.Reverse(list)
+	return list, err
+}
+
+// readMessages runs a query that begins with selectMessage. Its first argument is the number of the
+// agent.
+func readMessages(c *dbfile.Conn, sql string, args ...any) (out []memory.Message, err error) {
+	err = c.Each(sql, args, func(row dbfile.Row) error {
+		out = append(out, memory.Message{})
+		return readMessage(args[0].(int64), row, &out[len(out)-1])
+	})
+	return out, err
+}
+
+// readMessage reads a message of the agent with number no.
+func readMessage(no int64, row dbfile.Row, m *memory.Message) error {
+	m.Seq, m.Rev, m.TurnID, m.ID = row.Int(0), row.Int(1), row.Int(2), row.Text(3)
+	body, err := checkSum(no, m, row.Text(4))
+	if err != nil {
+		return err
+	}
+	return codec.DecodeMessage(body, m)
+}
+
+// sumDigits is the length of the checksum behind a stored body.
+const sumDigits = 8
+
+// withSum returns the stored form of a message's body: the body, and behind it a checksum of the
+// whole row, CRC-32C in hexadecimal. It is for damage of the disk, not against forgery.
+func withSum(no int64, m *memory.Message, body string) string { return body + rowSum(no, m, body) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// rowSum returns the checksum of a message's row.
+func rowSum(no int64, m *memory.Message, body string) string {
+	numbers := [...]int64{no, m.Seq, m.Rev, m.TurnID, int64(len(m.ID))}
+	row := make([]byte, 0, len(numbers)*binary.MaxVarintLen64+len(m.ID)+len(body))
+	for _, n := range numbers {
+		row = binary.AppendVarint(row, n)
+	}
+	row = append(append(row, m.ID...), body...)
+	return hex.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(row, castagnoli)))
+}
+
+// checkSum returns the body of a stored message without its checksum. It fails if the row is not
+// as it was written.
+func checkSum(no int64, m *memory.Message, stored string) (string, error) {
+	at := max(0, len(stored)-sumDigits)
+	if body := stored[:at]; rowSum(no, m, body) == stored[at:] {
+		return body, nil
+	}
+	return "", dbfile.Damaged(fmt.Errorf("message %d of agent number %d is not as it was written", m.Seq, no))
+}
+
+// clientID returns the value of the column client_id: null if the client gave no ID.
+func clientID(id string) any {
+	if id == "" {
+		return nil
+	}
+	return id
+}
+
+// How many messages, and how many bytes of them, are checked in one read transaction. While it
+// lasts, the write-ahead log cannot start again.
+const (
+	checkRows  = 500
+	checkBytes = 1 << 20
+)
+
+// errChecked ends a read transaction of the check.
+var errChecked = errors.New("enough for one transaction")
+
+// quickCheck calls each with signs of damage: of the structure of the file, and of messages. The
+// messages are the largest table. The loop over the checksums reads all of them anyway, in slices;
+// what it does not read, their indexes, is left to Probe. It calls rest after each step.
+func quickCheck(ctx context.Context, c *dbfile.Conn, rest dbfile.Rest, each func(what string)) error {
+	if err := c.CheckStructure(ctx, "message", rest, each); err != nil {
+		return err
+	}
+	for at, more := int64(0), true; more && ctx.Err() == nil; {
+		more = false
+		began, size := time.Now(), 0
+		err := c.Each("SELECT id, agent_no, seq, rev, turn, client_id, body FROM message WHERE id > ? ORDER BY id LIMIT ?+0", []any{at, int64(checkRows)}, func(row dbfile.Row) error {
+			at, more = row.Int(0), true
+			m := memory.Message{Seq: row.Int(2), Rev: row.Int(3), TurnID: row.Int(4), ID: row.Text(5)}
+			if _, err := checkSum(row.Int(1), &m, row.Text(6)); err != nil {
+				each(errors.Unwrap(err).Error())
+			}
+			if size += len(row.Text(6)); size > checkBytes {
+				return errChecked
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errChecked) {
+			return err
+		}
+		rest(ctx, time.Since(began))
+	}
+	return ctx.Err()
+}
