@@ -255,7 +255,8 @@ func loadCalls(t *testing.T, dir string) []*spokenCall {
 
 // TestCalls plays whole calls of all platforms over HTTP. The history of each must be what the
 // caller heard; a call with a fault fails. With -v it prints how often that is so, by platform.
-// HEARDLOG_TEST_CALL_DIR names another directory of calls, whose faults are printed and do not fail.
+// HEARDLOG_TEST_CALL_DIR names another directory of calls, whose faults are printed and do not
+// fail.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	dir, own := os.Getenv("HEARDLOG_TEST_CALL_DIR"), false
