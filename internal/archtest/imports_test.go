@@ -101,7 +101,7 @@ func rules() map[string]rule {
 		"longterm/facts":              {[]string{"memory", "memory/memories", "longterm/recall", "store/record", "memory/redact", "longterm/resident", "internal/event", "internal/fault", "internal/text"}, []string{xtext}},
 		"memory/kv":                   {[]string{"memory", "internal/fault", "internal/text"}, nil},
 		"longterm/caller":             {[]string{"memory", "memory/memories", "store/record", "internal/fault", "internal/text"}, nil},
-		"store/record":                {[]string{"memory", "internal/fault"}, nil},
+		"store/record":                {[]string{"memory", "internal/fault", "internal/text"}, nil},
 		"longterm/knowledge":          {[]string{"job", "longterm/recall", "store/record", "memory/redact", "longterm/resident", "internal/fault", "internal/text"}, []string{jsonSchema, xtext}},
 		"ossa/pattern":                {[]string{"memory", "store/record", "memory/redact", "internal/fault", "internal/text"}, nil},
 		"longterm/vector":             {[]string{"job", "store/record", "longterm/resident", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},

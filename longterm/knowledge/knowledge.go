@@ -136,7 +136,7 @@ func (b *Base) check() error {
 // check checks an entry that is to be stored, and replaces personal data. field is its path in the
 // request, "" or with a dot at its end.
 func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
-	if err := checkID(field+"id", e.ID); err != nil {
+	if err := text.ValidID(field+"id", e.ID, MaxID); err != nil {
 		return err
 	}
 	if e.Content, err = text.Clean(field+"content", e.Content, MaxContent); err != nil {
@@ -168,14 +168,6 @@ func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
 		}
 	}
 	return e.Source.check(field + "source.")
-}
-
-// checkID returns an error if an entry cannot have this ID.
-func checkID(field, id string) error {
-	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
-	}
-	return text.ValidName(field, id, MaxID)
 }
 
 // check checks a source; nil is none.

@@ -88,7 +88,7 @@ func (d *Document) setMade(model string, v []float32) {
 // at its end.
 func (d *Document) check(field string) (err error) {
 	if d.ID != "" {
-		if err := checkID(field+"id", d.ID); err != nil {
+		if err := text.ValidID(field+"id", d.ID, MaxID); err != nil {
 			return err
 		}
 	}
@@ -109,13 +109,6 @@ func (d *Document) check(field string) (err error) {
 		return fault.At(fault.Invalid, field+"metadata", "has %d keys; at most %d are allowed", len(values), MaxKeys)
 	}
 	return checkVector(field+"embedding", d.Embedding)
-}
-
-func checkID(field, id string) error {
-	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
-	}
-	return text.ValidName(field, id, MaxID)
 }
 
 // checkVector checks an embedding; nil is none.
