@@ -48,7 +48,10 @@ const (
 	rdf        = "rdf"
 )
 
-// Base is a set of entries with its settings, which are the body of its record.
+// Base is a knowledge base: what a business wants its agents to know, such as prices or opening
+// hours, as entries that can be searched. Its settings say what an entry is (a text, or data that
+// meets a JSON Schema) and whether earlier versions of entries are kept. Entries are stored one by
+// one or imported from documents.
 type Base struct {
 	Project    string          `json:"-"`
 	Name       string          `json:"-"`

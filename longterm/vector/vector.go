@@ -34,7 +34,9 @@ const (
 	spacePrefix    = "vector/" // of the names of record spaces
 )
 
-// Collection names a set of documents. With a User it holds that caller's documents, which are
+// Collection names a set of documents that are found by their words or by how close their
+// embeddings are. A client stores documents with embeddings of its own, or lets the server ask for
+// them. With a User it holds that caller's documents, which are
 // erased with the caller; they are apart from those of the collection of the same name without one.
 type Collection struct{ Project, Name, User string }
 
