@@ -28,6 +28,7 @@ const (
 	MaxID         = 128
 	maxHistory    = 50     // events kept of a fact, the newest
 	maxProofRange = 10_000 // messages between the first and the last of a proof
+	maxBefore     = 32     // messages before the first of a proof that may be the answer it answers
 )
 
 // Kind is what a fact is about.
@@ -82,7 +83,10 @@ type Source struct {
 	Checked memory.Version `json:"checked,omitzero"`
 }
 
-// Fact is a statement about a caller. Facts are immutable once returned.
+// Fact is a statement about a caller that later calls should know: an allergy, an address, a wish.
+// A model finds it in a call, or a client states it. Its proof is where it was said. A fact is
+// withdrawn when it turns out that its words were not heard, and a newer fact may replace it. It
+// outlives the call that it comes from. Facts are immutable once returned.
 type Fact struct {
 	ID         string   `json:"-"`
 	Content    string   `json:"content"`
