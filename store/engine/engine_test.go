@@ -410,25 +410,28 @@ func TestTwoProcesses(t *testing.T) {
 // TestHotAgent: many writers to one agent share commits, and each gets its turn.
 func TestHotAgent(t *testing.T) {
 	t.Parallel()
-	e, d := open(t, engine.Options{}, 1)
-	const writers, each = 64, 20
-	var wg sync.WaitGroup
-	for range writers {
-		wg.Go(func() {
-			for range each {
-				if err := e.Update(t.Context(), "p", agent(0).ID, says("x")); err != nil {
-					t.Error(err)
+	synctest.Test(t, func(t *testing.T) { // fake time
+		e, d := open(t, engine.Options{}, 1)
+		d.takes = time.Millisecond
+		const writers, each = 64, 20
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					if err := e.Update(t.Context(), "p", agent(0).ID, says("x")); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		})
-	}
-	wg.Wait()
-	if h, err := e.Head(t.Context(), "p", agent(0).ID); err != nil || h.NextSeq != writers*each+1 {
-		t.Errorf("head at %d, %v", h.NextSeq, err)
-	}
-	if n := d.commits.Load(); n > writers*each/2 {
-		t.Errorf("%d commits for %d writes", n, writers*each)
-	}
+			})
+		}
+		wg.Wait()
+		if h, err := e.Head(t.Context(), "p", agent(0).ID); err != nil || h.NextSeq != writers*each+1 {
+			t.Errorf("head at %d, %v", h.NextSeq, err)
+		}
+		if n := d.commits.Load(); n > writers*each/2 {
+			t.Errorf("%d commits for %d writes", n, writers*each)
+		}
+	})
 }
 
 // TestChangesFromMemory checks that the latest changes of a long ledger are read from memory, and
