@@ -25,7 +25,7 @@ import (
 type backend interface {
 	memory.Ledger
 	memories.Store
-	kv.Source
+	kv.Store
 	record.Store
 	webhook.Store
 	// Usage returns what each project has stored.

@@ -127,10 +127,11 @@ type Store interface {
 	// ListKeys returns the first limit keys after the given one ("" = from the beginning) by code
 	// point.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
-	// KeySpaces returns the names of a project's namespaces that hold keys, expired ones too, by
-	// name. Working memories are not among them. A store that cannot list fails with
-	// fault.Unsupported; there, ClearKeys of the project's space deletes all namespaces.
-	KeySpaces(ctx context.Context, project string) ([]string, error)
+	// Spaces returns the namespaces of a project that hold keys, expired ones too, by name. With an
+	// empty project it returns those of all projects and the working memories that hold keys, in any
+	// order. A store that cannot list fails with fault.Unsupported; there, ClearKeys of the project's
+	// space deletes all namespaces.
+	Spaces(ctx context.Context, project string) ([]Space, error)
 	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is
 	// stored meanwhile may go or stay.
 	ClearKeys(ctx context.Context, s Space, nowMS int64) (int, error)

@@ -13,19 +13,6 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Lister is a Store that names all that it holds.
-type Lister interface {
-	// Spaces returns the namespaces of all projects and the working memories that hold keys. Some
-	// of these may have expired.
-	Spaces(ctx context.Context) ([]Space, error)
-}
-
-// Source is a store that a Migration reads.
-type Source interface {
-	Store
-	Lister
-}
-
 // migrationBytes bounds the values of a batch of a Migration.
 const migrationBytes = 4 << 20
 
@@ -37,7 +24,7 @@ var migrations = Space{Project: "~migration"}
 // once it is done.
 type Migration struct {
 	Name string // of the two providers; with another one, a new migration begins
-	From Source
+	From Store
 	To   Store
 	// External is set if To is not the server's own store: it knows no agents.
 	External bool
@@ -70,7 +57,7 @@ func (m *Migration) Run(ctx context.Context) (Moved, error) {
 	if err != nil || at.Done {
 		return at, err
 	}
-	spaces, err := m.From.Spaces(ctx)
+	spaces, err := m.From.Spaces(ctx, "")
 	if err != nil {
 		return at, err
 	}
@@ -205,11 +192,7 @@ func (m *Migration) put(ctx context.Context, at *Moved, entries []Entry) error {
 
 // checkEmpty fails if the target holds keys, as far as it can tell.
 func (m *Migration) checkEmpty(ctx context.Context) error {
-	to, ok := m.To.(Lister)
-	if !ok {
-		return nil
-	}
-	there, err := to.Spaces(ctx)
+	there, err := m.To.Spaces(ctx, "")
 	if fault.Is(err, fault.Unsupported) {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -304,9 +303,14 @@ func (s *Service) Clear(ctx context.Context, project, name string) (int, error) 
 }
 
 // Names returns the names of a project's namespaces, without those of agents.
-func (s *Service) Names(ctx context.Context, project string) ([]string, error) {
-	names, err := s.Store.KeySpaces(ctx, project)
-	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, AgentPrefix) }), err
+func (s *Service) Names(ctx context.Context, project string) (names []string, err error) {
+	spaces, err := s.Store.Spaces(ctx, project)
+	for _, at := range spaces {
+		if !strings.HasPrefix(at.Name, AgentPrefix) {
+			names = append(names, at.Name)
+		}
+	}
+	return names, err
 }
 
 // ForgetAgent deletes the working memory of an agent that is erased from a store that does not do
@@ -322,14 +326,14 @@ func (s *Service) ForgetAgent(ctx context.Context, project, id string) error {
 // EraseProject deletes all namespaces of a project, without those of agents, and returns how many
 // keys there were.
 func EraseProject(ctx context.Context, store Store, project string) (int, error) {
-	names, err := store.KeySpaces(ctx, project)
+	spaces, err := store.Spaces(ctx, project)
 	if fault.Is(err, fault.Unsupported) {
 		return store.ClearKeys(ctx, Space{Project: project}, 0)
 	}
 	erased := 0
-	for i := 0; i < len(names) && err == nil; i++ {
+	for i := 0; i < len(spaces) && err == nil; i++ {
 		var n int
-		n, err = store.ClearKeys(ctx, Space{Project: project, Name: names[i]}, 0)
+		n, err = store.ClearKeys(ctx, spaces[i], 0)
 		erased += n
 	}
 	return erased, err

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,7 +13,7 @@ import (
 )
 
 var (
-	_ kv.Source  = (*Store)(nil)
+	_ kv.Store   = (*Store)(nil)
 	_ kv.Evicter = (*Store)(nil)
 )
 
@@ -292,23 +291,17 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 // clearRows is how many entries of a project a transaction deletes.
 const clearRows = 64
 
-// KeySpaces implements kv.Store.
-func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, err error) {
-	prefix := pg.Stored(project) + "/"
-	return pg.ReadAll(ctx, s.db, "list namespaces", func(row pgx.CollectableRow) (name string, err error) {
-		err = row.Scan(&name)
-		return strings.TrimPrefix(name, prefix), err
-	}, "SELECT project FROM kv_count WHERE project > $1 AND project < $2 AND n > 0 ORDER BY project",
-		prefix, pg.Stored(project)+"0") // 0 follows the slash
-}
-
-// Spaces implements kv.Lister.
-func (s *Store) Spaces(ctx context.Context) ([]kv.Space, error) {
+// Spaces implements kv.Store.
+func (s *Store) Spaces(ctx context.Context, project string) ([]kv.Space, error) {
+	where, args := `strpos(project, '/') > 0 AND project NOT LIKE '~%'
+		UNION ALL SELECT a.project, a.id, '' FROM agent a WHERE a.no IN (SELECT agent_no FROM kv WHERE agent_no <> 0)`, []any(nil)
+	if project != "" {
+		where, args = "project > $1 AND project < $2 ORDER BY project", []any{pg.Stored(project) + "/", pg.Stored(project) + "0"} // 0 follows the slash
+	}
 	return pg.ReadAll(ctx, s.db, "list namespaces", func(row pgx.CollectableRow) (space kv.Space, err error) {
 		err = row.Scan(&space.Project, &space.Agent, &space.Name)
 		return kv.Space{Project: pg.Shown(space.Project), Agent: pg.Shown(space.Agent), Name: pg.Shown(space.Name)}, err
-	}, `SELECT split_part(project, '/', 1), '', substr(project, strpos(project, '/') + 1) FROM kv_count WHERE n > 0 AND strpos(project, '/') > 0 AND project NOT LIKE '~%'
-		UNION ALL SELECT a.project, a.id, '' FROM agent a WHERE a.no IN (SELECT agent_no FROM kv WHERE agent_no <> 0)`)
+	}, "SELECT split_part(project, '/', 1), '', substr(project, strpos(project, '/') + 1) FROM kv_count WHERE n > 0 AND "+where, args...)
 }
 
 // ClearKeys implements kv.Store. An agent's entries go at once: marking rows as deleted is quick

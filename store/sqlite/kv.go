@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	_ kv.Source  = (*Store)(nil)
+	_ kv.Store   = (*Store)(nil)
 	_ kv.Evicter = (*Store)(nil)
 )
 
@@ -303,20 +303,12 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 	return page, err
 }
 
-// KeySpaces implements kv.Store.
-func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, err error) {
-	prefix := project + "/"
-	err = s.db.Read(ctx, "list namespaces", func(c *dbfile.Conn) (err error) {
-		names, err = dbfile.Collect(c, func(row dbfile.Row) (string, error) { return row.Text(0)[len(prefix):], nil },
-			"SELECT project FROM kv_total WHERE agent_no = 0 AND project > ? AND project < ? AND n > 0 ORDER BY project",
-			prefix, project+"0") // 0 follows the slash
-		return err
-	})
-	return names, err
-}
-
-// Spaces implements kv.Lister.
-func (s *Store) Spaces(ctx context.Context) (spaces []kv.Space, err error) {
+// Spaces implements kv.Store.
+func (s *Store) Spaces(ctx context.Context, project string) (spaces []kv.Space, err error) {
+	where, args := "(a.no IS NOT NULL OR t.agent_no = 0 AND instr(t.project, '/') > 0 AND t.project NOT LIKE '~%')", []any(nil)
+	if project != "" {
+		where, args = "t.agent_no = 0 AND t.project > ? AND t.project < ?", []any{project + "/", project + "0"} // 0 follows the slash
+	}
 	err = s.db.Read(ctx, "list namespaces", func(c *dbfile.Conn) (err error) {
 		spaces, err = dbfile.Collect(c, func(row dbfile.Row) (kv.Space, error) {
 			if id := row.Text(2); id != "" {
@@ -324,8 +316,7 @@ func (s *Store) Spaces(ctx context.Context) (spaces []kv.Space, err error) {
 			}
 			project, name, _ := strings.Cut(row.Text(0), "/")
 			return kv.Space{Project: project, Name: name}, nil
-		}, `SELECT t.project, coalesce(a.project, ''), coalesce(a.id, '') FROM kv_total t LEFT JOIN agent a ON a.no = t.agent_no
-			WHERE t.n > 0 AND (a.no IS NOT NULL OR t.agent_no = 0 AND instr(t.project, '/') > 0 AND t.project NOT LIKE '~%')`)
+		}, "SELECT t.project, coalesce(a.project, ''), coalesce(a.id, '') FROM kv_total t LEFT JOIN agent a ON a.no = t.agent_no WHERE t.n > 0 AND "+where+" ORDER BY t.project", args...)
 		return err
 	})
 	return spaces, err

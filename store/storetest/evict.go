@@ -61,7 +61,7 @@ func testWorkingEvict(t *testing.T, ctx context.Context, s WorkingStore) {
 			t.Errorf("%d were evicted, %v", n, err)
 		}
 	}
-	if names, err := s.KeySpaces(ctx, project); err != nil || len(names) != 0 {
+	if names, err := s.Spaces(ctx, project); err != nil || len(names) != 0 {
 		t.Errorf("%v, %v", names, err)
 	}
 	if _, err := evicter.EvictKeys(ctx, kv.Space{Project: project, Agent: "none"}, []kv.Key{{Key: "k"}}); !fault.Is(err, fault.NotFound) {

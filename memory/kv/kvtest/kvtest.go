@@ -193,11 +193,11 @@ func testOnce(t *testing.T, ctx context.Context, s kv.Store) {
 	if err != nil || page.Total != 1 || len(page.Keys) != 1 || page.Bytes != 4 {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if names, err := s.KeySpaces(ctx, space.Project); err != nil || len(names) != 1 {
+	if names, err := s.Spaces(ctx, space.Project); err != nil || len(names) != 1 {
 		t.Errorf("%q, %v", names, err)
 	}
 	put(t, ctx, s, kv.Space{Project: "q", Name: "n"}, entry("k", "1"))
-	list, err := s.(kv.Lister).Spaces(ctx)
+	list, err := s.Spaces(ctx, "")
 	slices.SortFunc(list, func(a, b kv.Space) int { return strings.Compare(a.Project, b.Project) })
 	if d := cmp.Diff([]kv.Space{space, {Project: "q", Name: "n"}}, list); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
@@ -329,8 +329,8 @@ func testList(t *testing.T, ctx context.Context, s kv.Store) {
 	if err != nil || len(page.Keys) != 2 || page.Keys[1].Key != "a" || page.Total != len(keys)-1 || page.Bytes != 37 {
 		t.Errorf("%+v, %v", page, err)
 	}
-	names, err := s.KeySpaces(ctx, "p")
-	if err != nil || fmt.Sprint(names) != "[a space/é]" {
+	names, err := s.Spaces(ctx, "p")
+	if err != nil || fmt.Sprint(names) != "[{p  a space/é}]" {
 		t.Errorf("%q, %v", names, err)
 	}
 }
@@ -352,8 +352,8 @@ func testSweep(t *testing.T, ctx context.Context, s kv.Store) {
 			t.Errorf("%s: %+v, %v", name, page, err)
 		}
 	}
-	names, err := s.KeySpaces(ctx, "p")
-	if err != nil || fmt.Sprint(names) != "[0 a space/é]" {
+	names, err := s.Spaces(ctx, "p")
+	if err != nil || fmt.Sprint(names) != "[{p  0} {p  a space/é}]" {
 		t.Errorf("%q, %v", names, err)
 	}
 }

@@ -265,8 +265,8 @@ func (s *Store) ListKeys(context.Context, kv.Space, string, int, int64) (kv.Page
 	return kv.Page{}, fault.New(fault.Unsupported, "the provider memcached cannot list or search keys")
 }
 
-// KeySpaces fails with fault.Unsupported.
-func (s *Store) KeySpaces(context.Context, string) ([]string, error) {
+// Spaces fails with fault.Unsupported.
+func (s *Store) Spaces(context.Context, string) ([]kv.Space, error) {
 	return nil, fault.New(fault.Unsupported, "the provider memcached cannot list namespaces")
 }
 

@@ -137,7 +137,7 @@ type Provider struct {
 	lost bool
 }
 
-var _ kv.Source = (*Provider)(nil)
+var _ kv.Store = (*Provider)(nil)
 
 // Open connects to a provider. Its errors name the field of the document that is wrong. No error of
 // a provider holds a secret of the connection, even if the server repeats it.
@@ -343,23 +343,10 @@ func (p *Provider) ListKeys(ctx context.Context, s kv.Space, after string, limit
 	return page, err
 }
 
-// KeySpaces implements kv.Store.
-func (p *Provider) KeySpaces(ctx context.Context, project string) (names []string, err error) {
+// Spaces implements kv.Store.
+func (p *Provider) Spaces(ctx context.Context, project string) (spaces []kv.Space, err error) {
 	err = p.again(ctx, func(ctx context.Context) (err error) {
-		names, err = p.store.KeySpaces(ctx, project)
-		return err
-	})
-	return names, err
-}
-
-// Spaces implements kv.Lister.
-func (p *Provider) Spaces(ctx context.Context) (spaces []kv.Space, err error) {
-	lister, ok := p.store.(kv.Lister)
-	if !ok {
-		return nil, fault.New(fault.Unsupported, "the provider %s cannot list namespaces", p.cfg.Provider)
-	}
-	err = p.again(ctx, func(ctx context.Context) (err error) {
-		spaces, err = lister.Spaces(ctx)
+		spaces, err = p.store.Spaces(ctx, project)
 		return err
 	})
 	return spaces, err

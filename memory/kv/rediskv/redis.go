@@ -47,7 +47,7 @@ type Store struct {
 	client rueidis.Client
 }
 
-var _ kv.Source = (*Store)(nil)
+var _ kv.Store = (*Store)(nil)
 
 // Open connects to a server. Close closes the connection.
 func Open(o Options) (*Store, error) {
@@ -284,22 +284,12 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 	return page, err
 }
 
-// KeySpaces implements kv.Store.
-func (s *Store) KeySpaces(ctx context.Context, project string) ([]string, error) {
-	from := project + "/"
-	list, err := s.spaces(ctx, "["+from, "("+project+"0")
-	var names []string
-	for _, space := range list {
-		names = append(names, space.Name)
+// Spaces implements kv.Store.
+func (s *Store) Spaces(ctx context.Context, project string) (list []kv.Space, err error) {
+	from, to := "-", "+" // as Redis writes that there is no bound
+	if project != "" {
+		from, to = "["+project+"/", "("+project+"0" // 0 follows the slash
 	}
-	return names, err
-}
-
-// Spaces implements kv.Lister.
-func (s *Store) Spaces(ctx context.Context) ([]kv.Space, error) { return s.spaces(ctx, "-", "+") }
-
-// spaces returns the spaces with keys from one owner to another, as Redis writes such bounds.
-func (s *Store) spaces(ctx context.Context, from, to string) (list []kv.Space, err error) {
 	owners, err := s.client.Do(ctx, s.client.B().Zrangebylex().Key(spaces).Min(from).Max(to).Build()).AsStrSlice()
 	if err != nil {
 		return nil, classify(err)
