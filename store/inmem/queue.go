@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -101,74 +100,79 @@ func (s *Store) wake() {
 	}
 }
 
-// Claim takes due deliveries.
-func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
+// Waiting implements webhook.Queue.
+func (s *Store) Waiting(ctx context.Context, l webhook.Look) (out []webhook.Waiting, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	flying, taken := map[string]int{}, map[string]int{}
-	var list []*delivery
-	for _, d := range s.deliveries {
-		switch {
-		case d == nil || d.state != pending:
-		case d.due <= c.NowMS:
-			if s.endpoint(d.endpoint) >= 0 {
-				list = append(list, d)
+	list := slices.DeleteFunc(slices.Clone(s.deliveries), func(d *delivery) bool { return d == nil || d.state != pending })
+	slices.SortStableFunc(list, func(a, b *delivery) int {
+		return cmp.Or(min(a.attempt, 1)-min(b.attempt, 1), cmp.Compare(a.due, b.due))
+	})
+	for i := range s.endpoints {
+		e := s.endpoints[i].Clone()
+		n, any := l.Reads(&e)
+		if !any {
+			continue
+		}
+		w := webhook.Waiting{Endpoint: &e}
+		for _, d := range list {
+			one := webhook.Due{ID: d.id, DueMS: d.due, Retry: d.attempt > 0}
+			switch {
+			case d.endpoint != e.ID:
+			case d.due > l.NowMS && d.claimed:
+				w.Claimed++
+			case d.due <= l.NowMS:
+				if d.urgent && l.Tests {
+					w.Tests = append(w.Tests, one)
+				}
+				if len(w.Due) < n {
+					w.Due = append(w.Due, one)
+				}
 			}
-		case d.claimed:
-			flying[d.endpoint]++
 		}
-	}
-	sort.SliceStable(list, func(i, j int) bool {
-		return list[i].due < list[j].due
-	})
-	webhook.Fair(c, list, func(d *delivery) (*webhook.Endpoint, bool) {
-		return &s.endpoints[s.endpoint(d.endpoint)], d.attempt > 0
-	})
-	sort.SliceStable(list, func(i, j int) bool { return list[i].urgent && !list[j].urgent })
-	var out []webhook.Delivery
-	urgent, bytes := 0, int64(0)
-	shares := c.Shares()
-	for _, d := range list {
-		i := s.endpoint(d.endpoint)
-		if i < 0 || s.endpoints[i].Disabled {
-			continue
+		if len(w.Due)+len(w.Tests) > 0 {
+			out = append(out, w)
 		}
-		now := d.urgent && urgent < c.Urgent
-		if !now && (len(out)-urgent >= c.Limit || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint]) || !shares(&s.endpoints[i])) {
-			continue
-		}
-		if bytes += int64(len(d.event.Body)); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
-			break
-		}
-		if now {
-			urgent++
-		} else {
-			taken[d.endpoint]++
-			flying[d.endpoint]++
-		}
-		d.urgent = false
-		d.due, d.claimed = c.NowMS+max(int64(c.Lease/time.Millisecond), 1), true
-		d.attempt++
-		d.fence++
-		out = append(out, webhook.Delivery{
-			ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.Project, AgentID: d.event.agent.ID, Body: d.event.Body,
-			CreatedMS: d.event.CreatedMS, FirstDueMS: cmp.Or(d.first, d.created), Endpoint: s.endpoints[i].Clone(), Attempt: d.attempt, Fence: d.fence, Urgent: now,
-		})
 	}
 	return out, nil
 }
 
-// full reports whether an endpoint gets no more deliveries in this claim.
-func full(e *webhook.Endpoint, c webhook.Claim, flying, taken int) bool {
-	if c.Ended != nil {
-		flying -= min(c.Ended(e), flying)
+// Claim implements webhook.Queue.
+func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
 	}
-	if most := e.InFlight(c.PerEndpoint); most > 0 && flying >= most {
-		return true
+	defer s.mu.Unlock()
+	bytes := int64(0)
+	for _, one := range t.List {
+		d := s.deliveries[one.ID-1]
+		if d == nil || d.state != pending || d.due > t.NowMS {
+			continue
+		}
+		i, flying := s.endpoint(d.endpoint), 0
+		for _, o := range s.deliveries {
+			if o != nil && o.state == pending && o.claimed && o.due > t.NowMS && o.endpoint == d.endpoint {
+				flying++
+			}
+		}
+		if i < 0 || s.endpoints[i].Disabled || one.Most > 0 && flying >= one.Most {
+			continue
+		}
+		if bytes += int64(len(d.event.Body)); t.Bytes > 0 && bytes > t.Bytes && len(out) > 0 {
+			break
+		}
+		d.urgent = false
+		d.due, d.claimed = t.NowMS+max(int64(t.Lease/time.Millisecond), 1), true
+		d.attempt++
+		d.fence++
+		out = append(out, webhook.Delivery{
+			ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.Project, AgentID: d.event.agent.ID, Body: d.event.Body,
+			CreatedMS: d.event.CreatedMS, FirstDueMS: cmp.Or(d.first, d.created), Endpoint: s.endpoints[i].Clone(), Attempt: d.attempt, Fence: d.fence, Urgent: one.Urgent,
+		})
 	}
-	return c.Room != nil && taken >= c.Room(e)
+	return out, nil
 }
 
 // claimed returns the delivery if d is its running claim.

@@ -1,194 +1,232 @@
 package sqlite
 
 import (
-	"maps"
+	"context"
 	"math"
-	"sync"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// claims are the deliveries that workers are sending. They are kept in memory only. One process
-// owns the file, so a claim ends with its process in any case, and writing each one down would be
-// half of what a delivery costs. After a crash, what was claimed is due again as soon as the file
-// is opened, with the same attempt number.
-type claims struct {
-	claiming sync.Mutex // held by the call that looks for due deliveries
+const nothingDue = math.MaxInt64
 
-	mu    sync.Mutex      // guards the rest, and some fields of each endpoint
-	by    map[int64]claim // by delivery
-	fence int64           // the last one; it starts from the time, so that no earlier process had it
-}
+// firstDue is when the first attempt of a delivery was due.
+const firstDue = "CASE first_ms WHEN 0 THEN created_ms ELSE first_ms END"
 
-// claim is one delivery that a worker is sending.
-type claim struct {
-	fence, until int64
-	attempt      int
-	endpoint     int64 // its row
-	due          int64 // of the delivery, if the claim is released
-	urgent       bool
-	ending       bool // its result is being stored
-}
-
-func newClaims() claims {
-	return claims{by: map[int64]claim{}, fence: time.Now().UnixMicro()}
-}
-
-// candidate is an endpoint that may have due deliveries, as it was when the call of Claim began.
+// candidate is an endpoint that may have due deliveries.
 type candidate struct {
 	*endpoint
-	to      *webhook.Endpoint
-	changes int   // of endpoint.due until then
-	held    int   // claims, including those whose lease is over
-	flying  int   // claims whose lease runs
-	expires int64 // when the first lease ends
-	again   []due // deliveries whose lease is over
+	webhook.Waiting
+	changes int // of endpoint.due before the database was read
+	limit   int // how many to read
 }
 
-// claimState is what a call of Claim starts from. It need not see what is committed later.
-type claimState struct {
-	list    []*candidate
-	byNo    map[int64]*candidate // the same by row
-	claimed map[int64]claim
-}
-
-// claimState returns the state before Claim reads the database. A delivery whose result is
-// committed in between still counts as claimed.
-func (s *Store) claimState(c webhook.Claim) claimState {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	l := claimState{byNo: map[int64]*candidate{}, claimed: maps.Clone(s.claims.by)}
+// candidates returns the enabled endpoints that may have due deliveries, by row.
+func (s *Store) candidates(l webhook.Look) map[int64]*candidate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[int64]*candidate{}
 	for _, e := range s.endpoints {
-		if !e.Disabled && e.due <= c.NowMS {
-			one := &candidate{endpoint: e, to: e.Endpoint, changes: e.changes, expires: nothingDue}
-			l.list = append(l.list, one)
-			l.byNo[e.no] = one
-		}
-	}
-	for id, h := range l.claimed {
-		// The endpoint was deleted, and the worker has not come back.
-		if s.index.byNo[h.endpoint] == nil && !h.ending && h.until <= c.NowMS {
-			delete(s.claims.by, id)
+		if e.due > l.NowMS {
 			continue
 		}
-		one := l.byNo[h.endpoint]
-		if one == nil {
-			continue
-		}
-		one.held++
-		if h.until > c.NowMS || h.ending {
-			one.flying++
-			one.expires = min(one.expires, h.until)
-		} else {
-			one.again = append(one.again, due{id: id, at: h.until, retry: true, e: one})
+		if n, any := l.Reads(e.Endpoint); any {
+			out[e.no] = &candidate{endpoint: e, Waiting: webhook.Waiting{Endpoint: e.Endpoint}, changes: e.changes, limit: n}
 		}
 	}
-	return l
+	return out
 }
 
-// setDue sets when the next delivery is due for an endpoint that has none now.
-func (s *Store) setDue(e *candidate, ms int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if e.changes == e.endpoint.changes {
-		e.due = ms
-	}
+// Waiting implements webhook.Queue.
+func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Waiting, err error) {
+	of := s.candidates(l)
+	err = s.db.ReadNow(ctx, "look for due deliveries", func(r *dbfile.Conn) error {
+		if l.Tests {
+			if err := readTests(r, of, l.NowMS); err != nil {
+				return err
+			}
+		}
+		for no, c := range of {
+			if c.limit > 0 {
+				if err := s.readDue(r, no, c, l.NowMS); err != nil {
+					return err
+				}
+			}
+			if len(c.Due)+len(c.Tests) > 0 {
+				list = append(list, c.Waiting)
+			}
+		}
+		return nil
+	})
+	return list, err
 }
 
-// claim claims a delivery, unless its claim is another than was or its result is being
-// stored. fence is the one in the row.
-func (s *Store) claim(d due, was claim, fence, until int64, attempt int) (claim, bool) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if now, ok := s.claims.by[d.id]; ok != (was.fence != 0) || now.fence != was.fence || now.ending {
-		return claim{}, false
-	}
-	s.claims.fence = max(s.claims.fence, fence) + 1
-	h := claim{fence: s.claims.fence, until: until, attempt: max(attempt, was.attempt) + 1, endpoint: d.e.no, due: d.at, urgent: d.urgent}
-	s.claims.by[d.id] = h
-	return h, true
+// readTests adds the tests that are due.
+func readTests(r *dbfile.Conn, of map[int64]*candidate, nowMS int64) error {
+	return r.Each("SELECT id, due_ms, endpoint_no FROM delivery INDEXED BY delivery_urgent WHERE state = 0 AND urgent = 1 ORDER BY id LIMIT ?+0", []any{int64(sweepRows)}, func(row dbfile.Row) error {
+		if c := of[row.Int(2)]; c != nil && row.Int(1) <= nowMS {
+			c.Tests = append(c.Tests, webhook.Due{ID: row.Int(0), DueMS: row.Int(1)})
+		}
+		return nil
+	})
 }
 
-// beginFinish marks a claim as one whose result is being stored, so that the delivery is not
-// claimed again however long that takes.
-func (s *Store) beginFinish(d webhook.Delivery) (claim, error) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	h, ok := s.claims.by[d.ID]
-	if !ok || h.fence != d.Fence || h.ending {
-		return claim{}, staleClaim(d)
-	}
-	h.ending = true
-	s.claims.by[d.ID] = h
-	return h, nil
-}
-
-// endClaim ends a claim. With keep, because its result could not be stored, the claim stays until
-// its lease ends.
-func (s *Store) endClaim(d webhook.Delivery, keep bool) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	h, ok := s.claims.by[d.ID]
-	switch {
-	case !ok || h.fence != d.Fence:
-	case keep:
-		h.ending = false
-		s.claims.by[d.ID] = h
-	default:
-		delete(s.claims.by, d.ID)
-	}
-}
-
-// dropClaim ends the claim of a delivery that is no longer pending, unless its result is being
-// stored.
-func (s *Store) dropClaim(id int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if h, ok := s.claims.by[id]; ok && !h.ending {
-		delete(s.claims.by, id)
-	}
-}
-
-// claimedTests counts the claimed tests of an endpoint. They do not wait any more.
-func (s *Store) claimedTests(endpointNo int64) (n int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	for _, h := range s.claims.by {
-		if h.urgent && h.endpoint == endpointNo {
-			n++
+// readDue adds what an endpoint could be sent. If that is nothing, it notes when the next delivery
+// will be due.
+func (s *Store) readDue(r *dbfile.Conn, no int64, c *candidate, nowMS int64) (err error) {
+	next := int64(nothingDue)
+	for retry := int64(0); retry <= 1 && len(c.Due) < c.limit; retry++ {
+		// The first row is read even if it is not due.
+		err := r.Each(`SELECT id, due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND state = 0 ORDER BY due_ms, id LIMIT ?+0`,
+			[]any{no, retry, int64(c.limit - len(c.Due))}, func(row dbfile.Row) error {
+				if at := row.Int(1); at <= nowMS {
+					c.Due = append(c.Due, webhook.Due{ID: row.Int(0), DueMS: at, Retry: retry == 1})
+				} else {
+					next = min(next, at)
+				}
+				return nil
+			})
+		if err != nil {
+			return err
 		}
 	}
-	return n
+	if len(c.Due) == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.changes == c.endpoint.changes {
+			c.endpoint.due = next
+		}
+		return nil
+	}
+	n, err := claimsOf(r, no, nowMS)
+	c.Claimed = int(n)
+	return err
 }
 
-// addClaim adds the claim of a delivery to its record.
-func (s *Store) addClaim(r *webhook.Record) {
-	if r.State != webhook.Pending {
-		return
-	}
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if h, ok := s.claims.by[r.ID]; ok {
-		r.Claimed, r.Attempt, r.DueMS = true, h.attempt, h.until
-	}
-}
-
-// claimed returns the claims by delivery.
-func (s *Store) claimed() map[int64]claim {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	return maps.Clone(s.claims.by)
+// claimsOf counts the claims of an endpoint whose lease runs.
+func claimsOf(r *dbfile.Conn, no, nowMS int64) (int64, error) {
+	return r.Number("SELECT count(*) FROM delivery INDEXED BY delivery_claimed WHERE endpoint_no = ? AND due_ms > ? AND state = 0 AND claimed = 1", no, nowMS)
 }
 
 // noteDue notes when a committed delivery is due, by the row of its endpoint.
 func (s *Store) noteDue(no, ms int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if e := s.index.byNo[no]; e != nil {
 		e.due = min(e.due, ms)
 		e.changes++
 	}
 }
 
-const nothingDue = math.MaxInt64
+// Claim implements webhook.Queue. Bodies are read after the transaction, which others wait for.
+func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
+	var events []int64
+	err = s.write(ctx, "claim deliveries", func(x *tx) (err error) {
+		out, events, err = x.take(t)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.db.ReadNow(ctx, "read claimed deliveries", func(r *dbfile.Conn) error {
+		for i, no := range events {
+			row, err := r.First("SELECT body FROM event WHERE no = ?", no)
+			if err != nil {
+				return err
+			}
+			if row != nil { // otherwise it was erased, and its result will be refused
+				out[i].Body = row.Blob(0)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		for _, d := range out {
+			_ = s.Release(context.WithoutCancel(ctx), d)
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+// take claims deliveries, and returns them without their bodies and the rows of their events.
+func (t *tx) take(c webhook.Taking) (out []webhook.Delivery, events []int64, err error) {
+	until, bytes := c.NowMS+max(int64(c.Lease/time.Millisecond), 1), int64(0)
+	for _, d := range c.List {
+		row, err := t.Conn.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
+			CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no, d.endpoint_no
+			FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ? AND d.state = 0 AND d.due_ms <= ?`, d.ID, c.NowMS)
+		if err != nil {
+			return nil, nil, err
+		}
+		if row == nil {
+			continue
+		}
+		e := t.live(row.Int(10))
+		if e == nil || e.Disabled {
+			continue
+		}
+		if d.Most > 0 {
+			n, err := claimsOf(t.Conn, e.no, c.NowMS)
+			if err != nil {
+				return nil, nil, err
+			}
+			if n >= int64(d.Most) {
+				continue
+			}
+		}
+		if bytes += row.Int(8); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
+			break
+		}
+		out = append(out, webhook.Delivery{
+			ID: d.ID, Attempt: int(row.Int(0)) + 1, Fence: row.Int(1) + 1, EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
+			CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Endpoint: *e.Endpoint, Urgent: d.Urgent,
+		})
+		events = append(events, row.Int(9))
+		if _, err := t.Exec("UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, urgent = 0, claimed = 1 WHERE id = ?", until, d.ID); err != nil {
+			return nil, nil, err
+		}
+	}
+	return out, events, nil
+}
+
+const releaseSQL = "UPDATE delivery SET due_ms = " + firstDue + ", attempt = attempt - 1, claimed = 0 WHERE state = 0 AND claimed = 1"
+
+// Release implements webhook.Queue.
+func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
+	return s.write(ctx, "release delivery", func(t *tx) error {
+		no, err := t.claimed(d)
+		if err != nil {
+			return err
+		}
+		t.After(func() {
+			s.noteDue(no, 0)
+			s.wake()
+		})
+		_, err = t.Exec(releaseSQL+" AND id = ?", d.ID)
+		return err
+	})
+}
+
+// endClaims releases the claims of an earlier process: its attempts have ended with it.
+func (s *Store) endClaims(ctx context.Context) error {
+	return s.write(ctx, "end claims", func(t *tx) error {
+		_, err := t.Exec(releaseSQL)
+		return err
+	})
+}
+
+// claimed returns the row of the endpoint of a claimed delivery. It fails with fault.Conflict if
+// the claim has ended.
+func (t *tx) claimed(d webhook.Delivery) (endpoint int64, err error) {
+	row, err := t.Conn.First("SELECT endpoint_no FROM delivery WHERE id = ? AND fence = ? AND state = 0 AND claimed = 1", d.ID, d.Fence)
+	if err == nil && row == nil {
+		err = fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return row.Int(0), nil
+}

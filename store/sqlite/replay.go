@@ -143,9 +143,9 @@ func (t *tx) mayRepeat(job *replayJob, old deliveryRow) (bool, error) {
 
 // countReplay counts the deliveries that a replay would make.
 func (s *Store) countReplay(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
-	s.claims.mu.Lock()
+	s.mu.Lock()
 	live := s.index.byNo
-	s.claims.mu.Unlock()
+	s.mu.Unlock()
 	type pair struct{ event, endpoint int64 }
 	return webhook.CountReplay(r,
 		func(j *webhook.ReplayJob) ([]deliveryRow, bool, error) { return s.replayPage(ctx, r.Filter, j) },
@@ -185,7 +185,6 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (we
 			return 0, err
 		}
 		_, err = t.Exec("UPDATE delivery SET state = 3, due_ms = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
-		t.After(func() { s.dropClaim(id) })
 		return id, err
 	})
 }

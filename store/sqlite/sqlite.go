@@ -7,6 +7,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -61,7 +62,8 @@ type Store struct {
 	words  statements.Words
 	large  chan struct{} // holds a value while a large change of records waits or is written
 
-	// Changed with the writer's turn, under claims.mu too.
+	// Changed with the writer's turn, under mu too. mu guards some fields of each endpoint as well.
+	mu        sync.Mutex
 	endpoints []*endpoint
 	index     index
 
@@ -70,7 +72,6 @@ type Store struct {
 	published atomic.Pointer[[]webhook.Endpoint]
 	woken     chan struct{}
 
-	claims    claims
 	replaying replaying
 }
 
@@ -100,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	// What a crash left half done. What cannot be finished now, on a full disk, waits for the next
 	// Open, or the next call of its kind.
-	for _, finish := range []func(context.Context) error{s.closeDeleted, s.resumeReplays} {
+	for _, finish := range []func(context.Context) error{s.endClaims, s.closeDeleted, s.resumeReplays} {
 		if err := finish(ctx); err != nil && ctx.Err() != nil {
 			return nil, errors.Join(err, s.Close())
 		} else if err != nil {
@@ -125,7 +126,7 @@ func openStore(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, large: make(chan struct{}, 1), claims: newClaims(), woken: make(chan struct{}, 1)}
+	s := &Store{db: db, large: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
 	if s.sealer, err = openSealer(db.Writer(), o.SealKey); err != nil {
 		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), db.Release())
 	}

@@ -66,7 +66,7 @@ func testClaimPerEndpoint(r rig) {
 	first := r.claimPer(100, 10, 2)
 	same(r.t, "two each", names(first), []string{"e0>a", "e1>a", "x>b"})
 	same(r.t, "those in flight count", names(r.claimPer(101, 10, 2)), []string{})
-	more, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 101, Limit: 10, PerEndpoint: 2, Lease: lease, Ended: func(e *webhook.Endpoint) int {
+	more, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 101, Limit: 10, PerEndpoint: 2, Lease: lease, Ended: func(e *webhook.Endpoint) int {
 		// B has fewer than that in progress, and nothing more to send.
 		return map[string]int{"a": 1, "b": 7}[e.ID]
 	}})
@@ -98,7 +98,7 @@ func testClaimRace(r rig) {
 	for range workers {
 		wg.Go(func() {
 			for {
-				list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 1000, Limit: 7, Lease: lease})
+				list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 1000, Limit: 7, Lease: lease})
 				if err != nil {
 					r.t.Error(err)
 					return
@@ -420,7 +420,7 @@ func testClosed(r rig) {
 	if err := r.store.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	_, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 1, Lease: lease})
+	_, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 100, Limit: 1, Lease: lease})
 	code(r.t, err, fault.Unavailable)
 	code(r.t, r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Delivered}), fault.Unavailable)
 	code(r.t, r.queue.Release(r.ctx, d), fault.Unavailable)
