@@ -7,7 +7,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/guide"
 	"github.com/heardlog/heardlog/internal/page"
 )
 
@@ -21,7 +20,7 @@ func pageFile(w http.ResponseWriter, r *http.Request) error {
 
 // guideFile serves a document, or a picture in one.
 func guideFile(w http.ResponseWriter, r *http.Request) error {
-	if !guide.File(w, r, path.Join(chi.URLParam(r, "folder"), chi.URLParam(r, "file"))) {
+	if !page.Guide(w, r, path.Join(chi.URLParam(r, "folder"), chi.URLParam(r, "file"))) {
 		return fault.New(fault.NotFound, "there is no such document; /docs/guide lists all")
 	}
 	return nil

@@ -6,9 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/access"
-	"github.com/heardlog/heardlog/internal/apidocs"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/guide"
 	"github.com/heardlog/heardlog/internal/page"
 )
 
@@ -65,9 +63,9 @@ func (a *api) routes(c Config) *chi.Mux {
 	r.Get("/readyz", public(a.ops.readyz))
 	r.Method(http.MethodGet, "/metrics", a.ops.metricsPage)
 	r.Get("/openapi.yaml", a.ops.spec)
-	r.Get("/docs", apidocs.Page)
-	r.Get("/docs/viewer.js", apidocs.Viewer)
-	r.Method(http.MethodGet, "/docs/guide", http.RedirectHandler("/docs/guide/"+guide.Index, http.StatusFound))
+	r.Get("/docs", page.APIDocs)
+	r.Get("/docs/viewer.js", page.APIViewer)
+	r.Method(http.MethodGet, "/docs/guide", http.RedirectHandler("/docs/guide/"+page.GuideIndex, http.StatusFound))
 	r.Get("/docs/guide/{file}", public(guideFile))
 	r.Get("/docs/guide/{folder}/{file}", public(guideFile))
 	if c.UI {

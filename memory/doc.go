@@ -32,6 +32,6 @@
 // Below this package, package heard finds the heard part of an answer, package view decides how the
 // model is shown its answers, and package window has the policies. Above package agents, package
 // evidence applies what platforms report, package context builds what a model is given and keeps
-// summaries and snapshots, package items serves single messages as memories, package turntable
-// derives the table of turns, and package archive records agents that run at Agora.
+// summaries and snapshots, package memories serves single messages as memories, package turns
+// derives the table of turns, and package ingest records agents that run at Agora.
 package memory

@@ -8,7 +8,9 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// Evidence states what was heard of one answer.
+// Evidence states what was heard of one answer: what a platform reported, or what follows from its
+// next request. Each piece has a Method, which says how it came about, and a confidence. Better
+// evidence replaces weaker, in whatever order they arrive; among equals the later moment counts.
 type Evidence struct {
 	Seq    int64
 	Method Method

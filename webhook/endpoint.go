@@ -7,8 +7,11 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-// Endpoint is an HTTP receiver of a project's events. Zero values mean the defaults; Validate
-// checks the bounds. Its JSON is the part that stores keep in clear (see EncodeEndpoint).
+// Endpoint is an HTTP receiver of a project's events, such as a business server that wants the
+// whole memory of each call. It says which events it wants, with which secrets they are signed and
+// how failed attempts are repeated. An endpoint that keeps failing is disabled. Zero values mean
+// the defaults; Validate checks the bounds. Its JSON is the part that stores keep in clear (see
+// EncodeEndpoint).
 type Endpoint struct {
 	ID          string          `json:"-"` // unique in the store
 	Project     string          `json:"-"`

@@ -23,7 +23,9 @@ const (
 	DeletedReason  = "endpoint deleted" // of dead ones
 )
 
-// Event is an event as it is stored. It changes only if words in it are erased.
+// Event is something that happened and that receivers want to know, as it is stored: an agent
+// joined, an answer was interrupted, a memory is complete. Its body is built once, and changes only
+// if words in it are erased.
 type Event struct {
 	ID        string // noticeId
 	Type      int

@@ -45,7 +45,8 @@ func StateOf(n int) DeliveryState {
 	return states[n]
 }
 
-// Delivery is one event for one endpoint, as claimed by a worker.
+// Delivery is one event for one endpoint, as claimed by a worker. It is made in the transaction
+// that stores the event, and ends when the receiver has answered 2xx, or as dead or canceled.
 type Delivery struct {
 	ID        int64
 	EventID   string // noticeId, sent as webhook-id

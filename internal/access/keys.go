@@ -44,7 +44,8 @@ const (
 	awayLookup = 2 * time.Second
 )
 
-// Key is a stored credential without its secret.
+// Key is a credential of a project, as operators see it: for whom it is, what it may do (its
+// scopes) and until when. It has no secret: the store keeps a hash, and the secret is shown once.
 type Key struct {
 	ID        string  `json:"id"` // project.digits
 	Name      string  `json:"name"`

@@ -253,9 +253,10 @@ func loadCalls(t *testing.T, dir string) []*spokenCall {
 	return all
 }
 
-// TestCalls plays whole calls of all platforms over HTTP and prints how often the history is what
-// the caller heard. HEARDLOG_TEST_CALL_DIR names another directory of calls, for which nothing is
-// asserted. With -v every fault is printed below the name of its call.
+// TestCalls plays whole calls of all platforms over HTTP. The history of each must be what the
+// caller heard; a call with a fault fails. With -v it prints how often that is so, by platform.
+// HEARDLOG_TEST_CALL_DIR names another directory of calls, whose faults are printed and do not
+// fail.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	dir, own := os.Getenv("HEARDLOG_TEST_CALL_DIR"), false
@@ -270,11 +271,15 @@ func TestCalls(t *testing.T) {
 		for i, c := range loadCalls(t, dir) {
 			t.Run(c.Name, func(t *testing.T) {
 				t.Parallel()
-				own := *s
-				own.t = t
-				score, faults := c.judge(playCall(t, &own, model, base, fmt.Sprintf("call-%d", i), c))
+				server := *s
+				server.t = t
+				score, faults := c.judge(playCall(t, &server, model, base, fmt.Sprintf("call-%d", i), c))
 				for _, f := range faults {
-					t.Log(f)
+					if own {
+						t.Error(f)
+					} else {
+						t.Log(f)
+					}
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -300,27 +305,4 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + out.String())
-	if own {
-		checkCallMarks(t, all)
-	}
-}
-
-// callMarks are the figures that the calls must reach: raise them when the server does better.
-var callMarks = map[string]struct {
-	f1, exact                                    float64
-	falseCut, sure, lost, phantom, unheard, bare int // at most; bare: tools, order and refused
-}{
-	"ordinary": {f1: 0.998, exact: 0.995},
-	"rough":    {f1: 0.998, exact: 0.995, lost: 1, bare: 1},
-}
-
-func checkCallMarks(t *testing.T, all map[string]*callScore) {
-	t.Helper()
-	for class, m := range callMarks {
-		s := all[class]
-		if s.f1() < m.f1 || s.heardExact() < m.exact || s.falseCut > m.falseCut || s.sure > m.sure || s.lost > m.lost || s.phantom > m.phantom ||
-			s.unheard > m.unheard || s.tools+s.order+s.refused > m.bare {
-			t.Errorf("%s calls are below their marks %+v: %+v", class, m, *s)
-		}
-	}
 }

@@ -3,8 +3,8 @@ package app
 import (
 	"github.com/google/uuid"
 
-	"github.com/heardlog/heardlog/internal/embedding"
 	"github.com/heardlog/heardlog/internal/quota"
+	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/longterm/vector"
 )
 
@@ -14,7 +14,7 @@ func (a *App) newVectors() {
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, MaxMB: a.cfg.VectorsMB, Now: a.now, NewID: uuid.NewString,
 	}
 	if e := a.cfg.Embeddings; e.URL != "" {
-		c.Embedder = &embedding.Client{URL: e.URL, Key: e.Key.Reveal(), Model: e.Model, Dimensions: e.Dimensions, Transport: a.transport}
+		c.Embedder = &llmadapter.Embedder{URL: e.URL, Key: e.Key.Reveal(), Model: e.Model, Dimensions: e.Dimensions, Transport: a.transport}
 		c.Endpoint, c.ModelName = e.URL, e.Model
 	}
 	a.vectors = vector.New(a.jobs, c)

@@ -1,5 +1,5 @@
-// Package backup writes copies of a store to a depot and reads them back. A Writer makes one; a
-// Schedule makes them at intervals. A copy is an export, compressed and perhaps encrypted.
+// Package backup writes copies of a store to a blob store and reads them back. A Writer makes one;
+// a Schedule makes them at intervals. A copy is an export, compressed and perhaps encrypted.
 package backup
 
 import (
@@ -46,7 +46,7 @@ func Name(label string, at time.Time, encrypted bool) string {
 func IsName(s string) bool { return name.MatchString(s) }
 
 // List returns the names of the backups of a label, oldest first.
-func List(ctx context.Context, d blob.Depot, label string) ([]string, error) {
+func List(ctx context.Context, d blob.Store, label string) ([]string, error) {
 	names, err := d.List(ctx, label+"-")
 	return slices.DeleteFunc(names, func(s string) bool { return !isOf(s, label) }), err
 }
@@ -61,7 +61,7 @@ func isOf(s, label string) bool {
 type Writer struct {
 	To      []age.Recipient // none = not encrypted
 	From    export.Source
-	Where   blob.Depot
+	Where   blob.Store
 	Secrets bool
 	Show    func(export.Counts) // is called with the progress
 }
@@ -114,7 +114,7 @@ func (b *Writer) Write(ctx context.Context, name string) (last export.End, size 
 // RemoveOld removes all backups of a label but the newest keep, and the parts of interrupted ones.
 // It returns the names and the number of parts. It never removes the backup just made, even if the
 // clock was set back.
-func RemoveOld(ctx context.Context, where blob.Depot, label, made string, keep int) (removed []string, parts int, err error) {
+func RemoveOld(ctx context.Context, where blob.Store, label, made string, keep int) (removed []string, parts int, err error) {
 	names, err := List(ctx, where, label)
 	if err != nil {
 		return nil, 0, err

@@ -73,7 +73,7 @@ func (s *Schedule) look(ctx context.Context) error {
 	return err
 }
 
-func (s *Schedule) write(ctx context.Context, where blob.Depot, now time.Time) (made string, size int64, err error) {
+func (s *Schedule) write(ctx context.Context, where blob.Store, now time.Time) (made string, size int64, err error) {
 	w := Writer{Where: where, Secrets: true, Show: func(export.Counts) {}}
 	if s.Encrypt {
 		if s.Key == "" {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Depot keeps files under names without a slash.
-type Depot interface {
+// Store keeps files under names without a slash.
+type Store interface {
 	// Put writes a file, which appears under its name when Put has returned nil. It replaces no
 	// existing file.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
@@ -35,10 +35,10 @@ var ErrNone = errors.New("there is no such file")
 // errThere returns the error of a name that is taken.
 func errThere(name string) error { return fmt.Errorf("%s is there already", name) }
 
-// Open returns the depot of a place: "s3://bucket/prefix?endpoint=…&region=…&path-style=…", or a
+// Open returns the store of a place: "s3://bucket/prefix?endpoint=…&region=…&path-style=…", or a
 // folder, which is created if it does not exist. getenv looks up the AWS_… variables that a bucket
 // needs.
-func Open(place string, getenv func(string) string) (Depot, error) {
+func Open(place string, getenv func(string) string) (Store, error) {
 	if !IsURL(place) {
 		return newFolder(place), nil
 	}
@@ -56,8 +56,8 @@ func Open(place string, getenv func(string) string) (Depot, error) {
 // IsURL reports whether a place is a URL and not a path.
 func IsURL(place string) bool { return strings.Contains(place, "://") }
 
-// Split splits a place's path into the depot and the name of a file in it.
-func Split(place string) (depot, name string) {
+// Split splits a place's path into the store and the name of a file in it.
+func Split(place string) (store, name string) {
 	rest, query := place, ""
 	if IsURL(place) {
 		rest, query, _ = strings.Cut(place, "?")

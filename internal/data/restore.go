@@ -80,7 +80,7 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 // kept is an existing backup.
 type kept struct {
 	e    Env
-	from blob.Depot
+	from blob.Store
 	name string
 	with []age.Identity
 	head export.Header

@@ -1,6 +1,9 @@
-// Package page serves the pages that show calls in a browser: static files that talk to the public
-// API, without a build step. lit-html.js is that of the npm package lit-html 3.3.3, without the
-// line that names its source map.
+// Package page serves what people see in a browser: the pages that show calls, the guides (Guide)
+// and the API reference (APIDocs). All work without internet.
+//
+// The pages that show calls are static files that talk to the public API, without a build step.
+// lit-html.js is that of the npm package lit-html 3.3.3, without the line that names its source
+// map.
 package page
 
 import (

@@ -4,17 +4,26 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 )
 
+// maxPending bounds, in bytes, an object that only says that a tool is still running.
+const maxPending = 1 << 10
+
 // isPending reports whether a tool's result only says that the tool is still running. Pipecat
-// writes IN_PROGRESS into its context, and the result in its place once the tool has returned.
+// writes IN_PROGRESS or an object with the status "running" into its context, and the result in its
+// place once the tool has returned.
 func isPending(result string) bool {
-	switch strings.Trim(result, "\" ") {
-	case "IN_PROGRESS", "in_progress", "PENDING", "pending", "RUNNING", "running":
+	status := strings.Trim(result, "\" ")
+	if strings.HasPrefix(status, "{") && len(status) <= maxPending {
+		status = peek.At([]byte(status), "status").Str()
+	}
+	switch strings.ToLower(status) {
+	case "in_progress", "pending", "running":
 		return true
 	}
 	return false

@@ -13,7 +13,7 @@ import (
 
 const (
 	walks   = "docs/internals/architecture.md"
-	maxHops = 10 // of one walk
+	maxHops = 8 // of one walk
 )
 
 var (

@@ -9,7 +9,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/feed"
 )
 
 // What a topic keeps. A reader that is further behind reads the store.
@@ -35,7 +34,7 @@ const retryPause = 250 * time.Millisecond
 type topic struct {
 	hub  *Hub
 	key  memory.Ref
-	feed *feed.Feed
+	feed *memory.Feed
 	// ready is closed when the topic has read its start; cancel is nil then if that failed.
 	ready  chan struct{}
 	cancel context.CancelFunc
@@ -144,7 +143,7 @@ func (t *topic) run(ctx context.Context, rev int64, agent *memory.Agent) {
 				return
 			}
 			pause(ctx, retryPause)
-			rev, agent, err = t.process(ctx, feed.Fed{Lost: true}, rev, agent)
+			rev, agent, err = t.process(ctx, memory.Fed{Lost: true}, rev, agent)
 		}
 		t.updateState()
 		t.wakeAll(ctx)
@@ -153,13 +152,13 @@ func (t *topic) run(ctx context.Context, rev int64, agent *memory.Agent) {
 
 // process makes the events of what the feed brought. It returns the revision that the ring reaches
 // then, and the agent as it is at that revision.
-func (t *topic) process(ctx context.Context, fed feed.Fed, rev int64, agent *memory.Agent) (int64, *memory.Agent, error) {
+func (t *topic) process(ctx context.Context, fed memory.Fed, rev int64, agent *memory.Agent) (int64, *memory.Agent, error) {
 	for _, n := range fed.Notes {
 		if b := frameOf("memory", memoryEvent{Action: n.Action, Count: &n.Count}); b != nil {
 			t.addNote(kindMemory, b)
 		}
 	}
-	slices.SortFunc(fed.Written, func(a, b feed.Written) int { return endOf(a.Rev).compare(endOf(b.Rev)) })
+	slices.SortFunc(fed.Written, func(a, b memory.Written) int { return endOf(a.Rev).compare(endOf(b.Rev)) })
 	for i := range fed.Written {
 		w := &fed.Written[i]
 		switch {

@@ -104,6 +104,14 @@ func ValidName(field, s string, maxChars int) error {
 	return nil
 }
 
+// ValidID is ValidName for a name that stands in URL paths.
+func ValidID(field, s string, maxChars int) error {
+	if s == "." || s == ".." {
+		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", s)
+	}
+	return ValidName(field, s, maxChars)
+}
+
 // Unspaced reports whether a character belongs to a script that does not separate words.
 func Unspaced(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)

@@ -66,7 +66,10 @@ func (c Consent) stricter(d Consent) Consent {
 	return c
 }
 
-// Caller is a person whom agents talk to.
+// Caller is a person whom agents talk to, across calls. Clients name the person by an ID of their
+// own, and by aliases such as telephone numbers, which lead to the same caller. What is remembered
+// of all calls (facts, summaries, documents) belongs to the caller, depends on the caller's
+// consent, and is erased with the caller.
 type Caller struct {
 	User    string
 	Aliases []string // sorted

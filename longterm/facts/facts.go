@@ -82,7 +82,10 @@ type Source struct {
 	Checked memory.Version `json:"checked,omitzero"`
 }
 
-// Fact is a statement about a caller. Facts are immutable once returned.
+// Fact is a statement about a caller that later calls should know: an allergy, an address, a wish.
+// A model finds it in a call, or a client states it. Its proof is where it was said. A fact is
+// withdrawn when it turns out that its words were not heard, and a newer fact may replace it. It
+// outlives the call that it comes from. Facts are immutable once returned.
 type Fact struct {
 	ID         string   `json:"-"`
 	Content    string   `json:"content"`

@@ -211,7 +211,7 @@ func (s *Service) Import(ctx context.Context, project, name, id string) (Import,
 	if _, err := s.load(ctx, project, name); err != nil {
 		return Import{}, err
 	}
-	if err := checkID("id", id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return Import{}, err
 	}
 	r, err := s.cfg.Store.Record(ctx, importSpace(project, name), id)

@@ -48,7 +48,10 @@ const (
 	rdf        = "rdf"
 )
 
-// Base is a set of entries with its settings, which are the body of its record.
+// Base is a knowledge base: what a business wants its agents to know, such as prices or opening
+// hours, as entries that can be searched. Its settings say what an entry is (a text, or data that
+// meets a JSON Schema) and whether earlier versions of entries are kept. Entries are stored one by
+// one or imported from documents.
 type Base struct {
 	Project    string          `json:"-"`
 	Name       string          `json:"-"`
@@ -136,7 +139,7 @@ func (b *Base) check() error {
 // check checks an entry that is to be stored, and replaces personal data. field is its path in the
 // request, "" or with a dot at its end.
 func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
-	if err := checkID(field+"id", e.ID); err != nil {
+	if err := text.ValidID(field+"id", e.ID, MaxID); err != nil {
 		return err
 	}
 	if e.Content, err = text.Clean(field+"content", e.Content, MaxContent); err != nil {
@@ -168,14 +171,6 @@ func (e *Entry) check(field string, redactor *redact.Redactor) (err error) {
 		}
 	}
 	return e.Source.check(field + "source.")
-}
-
-// checkID returns an error if an entry cannot have this ID.
-func checkID(field, id string) error {
-	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
-	}
-	return text.ValidName(field, id, MaxID)
 }
 
 // check checks a source; nil is none.

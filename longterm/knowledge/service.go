@@ -2,14 +2,13 @@ package knowledge
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/longterm/resident"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -32,27 +31,20 @@ type Config struct {
 // are jobs.
 type Service struct {
 	cfg     Config
+	bases   record.Map[Base]
 	indexes *resident.Spaces[*index]
 	queue   *job.Queue // of imports
 }
 
 // New returns a Service whose imports the jobs make.
 func New(jobs *job.Runner, cfg Config) *Service {
-	s := &Service{cfg: cfg}
+	s := &Service{cfg: cfg, bases: record.Map[Base]{Store: cfg.Store, Noun: "knowledge base", Limit: MaxBases, Fill: func(b *Base, r *record.Record) { b.Name = r.ID }}}
 	s.indexes = resident.NewSpaces(cfg.Store, int64(cfg.MaxMB)<<20, newIndex, s.refuse)
 	s.queue = jobs.Handle(s.kind())
 	return s
 }
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
-
-func base(project string, r *record.Record) (b Base, err error) {
-	if err := json.Unmarshal(r.Body, &b); err != nil {
-		return b, fault.Wrap(fault.Internal, err, fmt.Sprintf("the record of knowledge base %q cannot be read", r.ID))
-	}
-	b.Project, b.Name = project, r.ID
-	return b, nil
-}
 
 // PutBase creates a base or replaces the settings of one. Entries that are stored already are not
 // checked again.
@@ -61,22 +53,14 @@ func (s *Service) PutBase(ctx context.Context, b Base) (Base, error) {
 		return Base{}, err
 	}
 	b.UpdatedMS = s.nowMS()
-	_, err := record.Update{
-		Space: baseSpace(b.Project), IDs: []string{b.Name}, What: "the settings of this knowledge base", Limit: record.Limit{Records: MaxBases, Of: "knowledge bases"}, NowMS: b.UpdatedMS,
-		Decide: func(_ int, old record.Record) (body []byte, changed bool, err error) {
-			b.CreatedMS = b.UpdatedMS
-			if old.Rev != 0 {
-				was, err := base(b.Project, &old)
-				if err != nil {
-					return nil, false, err
-				}
-				b.CreatedMS = was.CreatedMS
-			}
-			body, err = json.Marshal(b)
-			return body, true, err
-		},
-	}.Apply(ctx, s.cfg.Store)
-	return b, err
+	return s.bases.Update(ctx, baseSpace(b.Project), b.Name, b.UpdatedMS, func(stored *Base, is bool) (bool, error) {
+		b.CreatedMS = b.UpdatedMS
+		if is {
+			b.CreatedMS = stored.CreatedMS
+		}
+		*stored = b
+		return true, nil
+	})
 }
 
 // Configure creates a base, or gives it the settings of b; its JSON Schema stays.
@@ -96,18 +80,15 @@ func (s *Service) Configure(ctx context.Context, b Base) error {
 
 // load returns a base, or fault.NotFound.
 func (s *Service) load(ctx context.Context, project, name string) (Base, error) {
-	b := DefaultBase(project, name)
-	if err := b.check(); err != nil {
-		return b, err
+	if b := DefaultBase(project, name); b.check() != nil {
+		return b, b.check()
 	}
-	r, err := s.cfg.Store.Record(ctx, baseSpace(project), name)
+	b, err := s.bases.Get(ctx, baseSpace(project), name)
+	b.Project = project
 	if fault.Is(err, fault.NotFound) {
 		return b, fault.New(fault.NotFound, "there is no knowledge base %q; create it with PUT /v1/knowledge/%s", name, name)
 	}
-	if err != nil {
-		return b, err
-	}
-	return base(project, &r)
+	return b, err
 }
 
 // Base returns a base with what it holds, or fault.NotFound.
@@ -127,17 +108,14 @@ func (s *Service) info(ctx context.Context, b Base) (Info, error) {
 // Bases returns the bases of a project by their names, after the given one ("" = from the
 // beginning), limit at most.
 func (s *Service) Bases(ctx context.Context, project, after string, limit int) ([]Info, error) {
-	list, _, err := s.cfg.Store.Records(ctx, baseSpace(project), record.Query{AfterID: after, Limit: limit})
+	list, _, err := s.bases.List(ctx, baseSpace(project), after, limit)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]Info, len(list))
-	for i := range list {
-		b, err := base(project, &list[i])
-		if err == nil {
-			out[i], err = s.info(ctx, b)
-		}
-		if err != nil {
+	for i, b := range list {
+		b.Project = project
+		if out[i], err = s.info(ctx, b); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +129,7 @@ func (s *Service) DeleteBase(ctx context.Context, project, name string) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if _, err := s.cfg.Store.ChangeRecords(ctx, baseSpace(project), []record.Change{{ID: name, If: record.Any}}, record.Limit{}, nil, s.nowMS()); err != nil {
+	if err := s.bases.Delete(ctx, baseSpace(project), name, s.nowMS()); err != nil {
 		return err
 	}
 	for _, space := range []record.Space{importSpace(project, name), b.space()} {
@@ -239,7 +217,7 @@ func (s *Service) Get(ctx context.Context, project, name, id string) (Entry, []E
 	if err != nil {
 		return Entry{}, nil, err
 	}
-	if err := checkID("id", id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return Entry{}, nil, err
 	}
 	r, err := s.cfg.Store.Record(ctx, b.space(), id)
@@ -260,7 +238,7 @@ func (s *Service) Delete(ctx context.Context, project, name, id string, ifVersio
 	if err != nil {
 		return err
 	}
-	if err := checkID("id", id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return err
 	}
 	_, err = record.Update{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/longterm/resident"
 	"github.com/heardlog/heardlog/store/record"
@@ -171,7 +172,7 @@ func (s *Service) Get(ctx context.Context, c Collection, id string) (Document, e
 	if err := c.check(); err != nil {
 		return Document{}, err
 	}
-	if err := checkID("id", id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return Document{}, err
 	}
 	r, err := s.cfg.Store.Record(ctx, c.space(), id)
@@ -193,7 +194,7 @@ func (s *Service) Delete(ctx context.Context, c Collection, ids []string) (int, 
 		return 0, fault.At(fault.Invalid, "ids", "has %d; at most %d are allowed", len(ids), MaxBatch)
 	}
 	for i, id := range ids {
-		if err := checkID(fmt.Sprintf("ids[%d]", i), id); err != nil {
+		if err := text.ValidID(fmt.Sprintf("ids[%d]", i), id, MaxID); err != nil {
 			return 0, err
 		}
 	}

@@ -34,7 +34,9 @@ const (
 	spacePrefix    = "vector/" // of the names of record spaces
 )
 
-// Collection names a set of documents. With a User it holds that caller's documents, which are
+// Collection names a set of documents that are found by their words or by how close their
+// embeddings are. A client stores documents with embeddings of its own, or lets the server ask for
+// them. With a User it holds that caller's documents, which are
 // erased with the caller; they are apart from those of the collection of the same name without one.
 type Collection struct{ Project, Name, User string }
 
@@ -88,7 +90,7 @@ func (d *Document) setMade(model string, v []float32) {
 // at its end.
 func (d *Document) check(field string) (err error) {
 	if d.ID != "" {
-		if err := checkID(field+"id", d.ID); err != nil {
+		if err := text.ValidID(field+"id", d.ID, MaxID); err != nil {
 			return err
 		}
 	}
@@ -109,13 +111,6 @@ func (d *Document) check(field string) (err error) {
 		return fault.At(fault.Invalid, field+"metadata", "has %d keys; at most %d are allowed", len(values), MaxKeys)
 	}
 	return checkVector(field+"embedding", d.Embedding)
-}
-
-func checkID(field, id string) error {
-	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
-	}
-	return text.ValidName(field, id, MaxID)
 }
 
 // checkVector checks an embedding; nil is none.

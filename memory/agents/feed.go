@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/feed"
 )
 
 // rev returns the revision after the change.
@@ -46,7 +45,7 @@ func (r *registry) publish(ref memory.Ref, prev int64, c *memory.Change) {
 	if len(a.feeds) == 0 {
 		return
 	}
-	w := &feed.Written{Prev: prev, Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
+	w := &memory.Written{Prev: prev, Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
 	if missed {
 		w = nil
 	}
@@ -70,16 +69,16 @@ func (r *registry) changed(ref memory.Ref) {
 	}
 }
 
-func (r *registry) follow(ref memory.Ref, now time.Time) *feed.Feed {
+func (r *registry) follow(ref memory.Ref, now time.Time) *memory.Feed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.entry(ref, now)
-	f := feed.New(func(f *feed.Feed) {
+	f := memory.NewFeed(func(f *memory.Feed) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.feeds = slices.DeleteFunc(slices.Clone(a.feeds), func(o *feed.Feed) bool { return o == f })
+		a.feeds = slices.DeleteFunc(slices.Clone(a.feeds), func(o *memory.Feed) bool { return o == f })
 		if r.feeds[ref]--; r.feeds[ref] == 0 {
 			delete(r.feeds, ref)
 		}
@@ -115,7 +114,7 @@ func (r *registry) knows(ref memory.Ref, rev int64) bool {
 
 // Follow returns a feed of what happens to an agent from now on, until it is closed. Each feed
 // costs every write, so use one for an agent, not one for a reader. A followed agent is not idle.
-func (s *Messages) Follow(project, id string) *feed.Feed {
+func (s *Messages) Follow(project, id string) *memory.Feed {
 	return s.live.follow(memory.Ref{Project: project, ID: id}, s.cfg.Now())
 }
 
@@ -133,7 +132,7 @@ func (s *Messages) Searched(project, id string, hits int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.feeds {
-		f.AddNote(feed.Note{Action: memory.ActionSearched, Count: hits})
+		f.AddNote(memory.Note{Action: memory.ActionSearched, Count: hits})
 		f.Poke()
 	}
 }

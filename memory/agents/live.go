@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/feed"
 )
 
 // registry is what this process knows about live agents beyond the store: the last activity, the
@@ -29,7 +28,7 @@ type liveAgent struct {
 
 	mu       sync.Mutex
 	answers  []*openAnswer
-	feeds    []*feed.Feed
+	feeds    []*memory.Feed
 	farewell time.Time // when the farewell ends; zero if there is none
 	live     bool      // false for an entry that is kept only while it has answers or feeds
 	// silenced is set once the server has broken the running silence. After a restart it may break

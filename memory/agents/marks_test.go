@@ -9,7 +9,6 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/feed"
 	"github.com/heardlog/heardlog/store/storetest"
 )
 
@@ -116,7 +115,7 @@ func TestFeed(t *testing.T) {
 		t.Error("what another server wrote is not told of")
 	}
 	s.Messages.Searched("p", id, 2)
-	if fed = followed.Take(); len(fed.Notes) != 1 || fed.Notes[0] != (feed.Note{Action: memory.ActionSearched, Count: 2}) {
+	if fed = followed.Take(); len(fed.Notes) != 1 || fed.Notes[0] != (memory.Note{Action: memory.ActionSearched, Count: 2}) {
 		t.Errorf("%+v", fed.Notes)
 	}
 	followed.Close()

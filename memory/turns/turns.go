@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 )
 
-// Row is one turn of Agora's turn table. It has no text.
+// Row is one turn of Agora's turn table: one exchange with its beginning, its end, why both
+// happened, and how long the answer took. It has no text.
 type Row struct {
 	TurnID int64
 

@@ -30,7 +30,9 @@ const (
 	maxPlain   = 256 << 20                // of one, before it was compressed
 )
 
-// Checkpoint describes a saved memory.
+// Checkpoint describes a saved memory: what an agent remembered at a moment, kept so that this
+// agent or another one can go on from there. Agents save one when they are told to, or at
+// intervals; the oldest is dropped when there are too many. It is erased with its agent.
 type Checkpoint struct {
 	ID         int64 `json:"-"` // higher for later ones of the agent; numbers may be missing
 	CreatedMS  int64 `json:"-"` // Unix ms

@@ -26,7 +26,10 @@ const (
 // Default is the name of the server's own model, which no project can replace.
 const Default = "default"
 
-// Model is a document that this server can run.
+// Model is a memory model of a project: a document of the Open Standard for Software Agents that
+// says how an agent remembers, such as its window, the size of its working memory and how long
+// calls are kept. An agent that joins with a model takes from it what its own settings leave open.
+// A Model is a document that this server can run.
 type Model struct {
 	Name      string
 	UpdatedMS int64 // Unix ms

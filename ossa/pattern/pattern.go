@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -85,58 +84,39 @@ type Config struct {
 }
 
 // Service keeps patterns. Its methods are safe for concurrent use.
-type Service struct{ cfg Config }
+type Service struct {
+	cfg      Config
+	patterns record.Map[Pattern]
+	settings record.Map[settings]
+}
 
 // New returns a Service.
-func New(c Config) *Service { return &Service{c} }
+func New(c Config) *Service {
+	return &Service{
+		cfg: c,
+		patterns: record.Map[Pattern]{Store: c.Store, Noun: "pattern", Limit: MaxPatterns, Fill: func(p *Pattern, r *record.Record) {
+			p.ID, p.CreatedMS = r.ID, cmp.Or(p.CreatedMS, r.UpdatedMS)
+		}},
+		settings: record.Map[settings]{Store: c.Store, Noun: "setting"},
+	}
+}
 
 func space(project string) record.Space { return record.Space{Project: project, Name: "pattern"} }
 
 // change stores what decide makes of a pattern, which is zero if there is none. It stores nothing
 // if decide reports false.
 func (s *Service) change(ctx context.Context, project, id string, decide func(*Pattern) (bool, error)) (p Pattern, err error) {
-	if err := checkID(id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return p, err
 	}
 	now := s.cfg.Now().UnixMilli()
-	_, err = record.Update{
-		Space: space(project), IDs: []string{id}, What: "the patterns of this project", Limit: record.Limit{Records: MaxPatterns, Of: "patterns"}, NowMS: now,
-		Decide: func(_ int, old record.Record) (body []byte, changed bool, err error) {
-			p = Pattern{}
-			if old.Rev != 0 {
-				p, err = read(&old)
-			}
-			if err == nil {
-				changed, err = decide(&p)
-			}
-			if err != nil || !changed {
-				return nil, false, err
-			}
-			p.ID, p.UpdatedMS = id, now
-			p.CreatedMS = cmp.Or(p.CreatedMS, p.UpdatedMS)
-			body, err = json.Marshal(p)
-			return body, true, err
-		},
-	}.Apply(ctx, s.cfg.Store)
-	return p, err
+	return s.patterns.Update(ctx, space(project), id, now, func(p *Pattern, _ bool) (changed bool, err error) {
+		if changed, err = decide(p); changed {
+			p.UpdatedMS = now
+		}
+		return changed, err
+	})
 }
-
-func checkID(id string) error {
-	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, "id", "%q cannot be an ID: URL paths drop \".\" and \"..\"", id)
-	}
-	return text.ValidName("id", id, MaxID)
-}
-
-func read(r *record.Record) (p Pattern, err error) {
-	if err := json.Unmarshal(r.Body, &p); err != nil {
-		return p, fault.Wrap(fault.Internal, err, fmt.Sprintf("the record of pattern %q cannot be read", r.ID))
-	}
-	p.ID = r.ID
-	return p, nil
-}
-
-func missing(id string) error { return fault.New(fault.NotFound, "there is no pattern %q", id) }
 
 // checkType returns an error unless t is one of memory.PatternTypes.
 func checkType(t string) error {
@@ -199,25 +179,18 @@ func setSpace(project string) record.Space {
 
 const setID = "all"
 
-// set is the body of that record.
-type set struct {
+// settings is the body of that record.
+type settings struct {
 	HalfLifeDays int `json:"half_life_days"`
 }
 
 // halfLife returns the half-life of a project's new patterns.
 func (s *Service) halfLife(ctx context.Context, project string) (int, error) {
-	r, err := s.cfg.Store.Record(ctx, setSpace(project), setID)
+	set, err := s.settings.Get(ctx, setSpace(project), setID)
 	if fault.Is(err, fault.NotFound) {
 		return DefaultHalfLife, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	var out set
-	if err := json.Unmarshal(r.Body, &out); err != nil {
-		return 0, fault.Wrap(fault.Internal, err, "the settings of the patterns cannot be read")
-	}
-	return out.HalfLifeDays, nil
+	return set.HalfLifeDays, err
 }
 
 // SetHalfLife sets the half-life of patterns that are stored without one, in days; 0 = none.
@@ -226,12 +199,7 @@ func (s *Service) SetHalfLife(ctx context.Context, project string, days int) err
 	if err != nil || now == days {
 		return err
 	}
-	body, err := json.Marshal(set{days})
-	if err != nil {
-		return err
-	}
-	_, err = s.cfg.Store.ChangeRecords(ctx, setSpace(project), []record.Change{{ID: setID, Body: body, If: record.Any}}, record.Limit{}, nil, s.cfg.Now().UnixMilli())
-	return err
+	return s.settings.Put(ctx, setSpace(project), setID, s.cfg.Now().UnixMilli(), settings{days})
 }
 
 // Best returns the weightiest patterns of some types, at most limit, whose weight is at least
@@ -269,7 +237,7 @@ func (s *Service) Feedback(ctx context.Context, project, id, outcome, key string
 	}
 	m.Pattern, err = s.change(ctx, project, id, func(p *Pattern) (bool, error) {
 		if p.CreatedMS == 0 {
-			return false, missing(id)
+			return false, fault.New(fault.NotFound, "there is no pattern %q", id)
 		}
 		for _, r := range p.Reports {
 			if r.Key == key {
@@ -309,26 +277,18 @@ func (r *report) repeats(outcome string) error {
 
 // Get returns a pattern, or fault.NotFound.
 func (s *Service) Get(ctx context.Context, project, id string) (Pattern, error) {
-	if err := checkID(id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return Pattern{}, err
 	}
-	r, err := s.cfg.Store.Record(ctx, space(project), id)
-	if fault.Is(err, fault.NotFound) {
-		return Pattern{}, missing(id)
-	}
-	if err != nil {
-		return Pattern{}, err
-	}
-	return read(&r)
+	return s.patterns.Get(ctx, space(project), id)
 }
 
 // Delete deletes a pattern. One that is not there is no error.
 func (s *Service) Delete(ctx context.Context, project, id string) error {
-	if err := checkID(id); err != nil {
+	if err := text.ValidID("id", id, MaxID); err != nil {
 		return err
 	}
-	_, err := s.cfg.Store.ChangeRecords(ctx, space(project), []record.Change{{ID: id, If: record.Any}}, record.Limit{}, nil, s.cfg.Now().UnixMilli())
-	return err
+	return s.patterns.Delete(ctx, space(project), id, s.cfg.Now().UnixMilli())
 }
 
 // List returns the patterns of a project of one type, "" = all, the weightiest first.
@@ -338,21 +298,9 @@ func (s *Service) List(ctx context.Context, project, ofType string) ([]Pattern, 
 			return nil, err
 		}
 	}
-	list, _, err := s.cfg.Store.Records(ctx, space(project), record.Query{Limit: MaxPatterns})
-	if err != nil {
-		return nil, err
-	}
-	var out []Pattern
-	for i := range list {
-		p, err := read(&list[i])
-		if err != nil {
-			return nil, err
-		}
-		if ofType == "" || p.Type == ofType {
-			out = append(out, p)
-		}
-	}
+	list, _, err := s.patterns.List(ctx, space(project), "", MaxPatterns)
+	list = slices.DeleteFunc(list, func(p Pattern) bool { return ofType != "" && p.Type != ofType })
 	now := s.cfg.Now()
-	slices.SortStableFunc(out, func(a, b Pattern) int { return cmp.Compare(b.WeightAt(now), a.WeightAt(now)) })
-	return out, nil
+	slices.SortStableFunc(list, func(a, b Pattern) int { return cmp.Compare(b.WeightAt(now), a.WeightAt(now)) })
+	return list, err
 }

@@ -1,9 +1,4 @@
-// Package apidocs serves the API reference: a page that shows openapi.yaml with the vendored Scalar
-// viewer. Page is the HTML, Viewer the script that it loads.
-//
-// The page works without internet. Its Content-Security-Policy lets the browser talk to this server
-// and to no other host, so neither the viewer nor a mistake in its settings can send anything away.
-package apidocs
+package page
 
 import (
 	"bytes"
@@ -15,30 +10,34 @@ import (
 	"strings"
 )
 
-//go:embed page.html
-var page []byte
+//go:embed apidocs.html
+var apiDocs []byte
 
 // viewer is the script of @scalar/api-reference, compressed. scalar/update.sh replaces it.
 //
 //go:embed scalar/viewer.js.gz
 var viewer []byte
 
-// policy needs 'unsafe-inline' for styles, since the viewer sets style attributes.
-const policy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; " +
+// apiPolicy needs 'unsafe-inline' for styles, since the viewer sets style attributes.
+const apiPolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; " +
 	"img-src 'self' data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Page serves the HTML page. It expects the viewer at docs/viewer.js and the description at
+// APIDocs serves the API reference: a page that shows openapi.yaml with the vendored Scalar viewer.
+//
+// The page works without internet. Its Content-Security-Policy lets the browser talk to this server
+// and to no other host, so neither the viewer nor a mistake in its settings can send anything away.
+// It expects the viewer at docs/viewer.js and the description at
 // openapi.yaml, both relative to the page.
-func Page(w http.ResponseWriter, _ *http.Request) {
+func APIDocs(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", apiPolicy)
 	h.Set("Referrer-Policy", "no-referrer")
-	_, _ = w.Write(page)
+	_, _ = w.Write(apiDocs)
 }
 
-// Viewer serves the script, compressed if the client accepts gzip.
-func Viewer(w http.ResponseWriter, r *http.Request) {
+// APIViewer serves the script of APIDocs, compressed if the client accepts gzip.
+func APIViewer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/javascript; charset=utf-8")
 	h.Set("Cache-Control", "max-age=86400")

@@ -1,6 +1,4 @@
-// Package guide serves the documents of this version as pages, so that they are at hand without
-// internet.
-package guide
+package page
 
 import (
 	"bytes"
@@ -20,20 +18,19 @@ import (
 	"github.com/yuin/goldmark/util"
 
 	"github.com/heardlog/heardlog"
-	"github.com/heardlog/heardlog/internal/page"
 )
 
-// Index is the name of the page that lists all others.
-const Index = "README.md"
+// GuideIndex is the name of the page that lists all others.
+const GuideIndex = "README.md"
 
 // source is where links to files outside of the documents lead.
 const source = "https://github.com/heardlog/heardlog/blob/main/"
 
-// policy lets a page load nothing but pictures of this server, and its style.
-const policy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; " +
+// guidePolicy lets a page load nothing but pictures of this server, and its style.
+const guidePolicy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
-//go:embed style.css
+//go:embed guide.css
 var style string
 
 var markdown = goldmark.New(
@@ -58,14 +55,14 @@ func (outside) Transform(doc *ast.Document, _ text.Reader, pc parser.Context) {
 	})
 }
 
-// File serves a document as a page, or a picture. file is its path below the folder docs. It
-// reports false if there is none.
-func File(w http.ResponseWriter, r *http.Request, file string) bool {
+// Guide serves a document of this version as a page, or a picture. file is its path below the
+// folder docs. It reports false if there is none.
+func Guide(w http.ResponseWriter, r *http.Request, file string) bool {
 	b, err := fs.ReadFile(heardlog.Docs, path.Join("docs", file))
 	if err != nil {
 		return false
 	}
-	page.Guard(w, policy)
+	Guard(w, guidePolicy)
 	if path.Ext(file) != ".md" {
 		http.ServeFileFS(w, r, heardlog.Docs, path.Join("docs", file))
 		return true
@@ -82,6 +79,6 @@ func File(w http.ResponseWriter, r *http.Request, file string) bool {
 <title>%s · Heardlog</title><link rel="icon" href="data:,"><style>%s</style></head>
 <body><nav><a href="%s">All documents</a> · <a href="%s../../docs">API</a></nav><main>
 %s</main></body></html>
-`, html.EscapeString(title), style, up+Index, up, body.Bytes())
+`, html.EscapeString(title), style, up+GuideIndex, up, body.Bytes())
 	return true
 }

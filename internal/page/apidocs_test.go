@@ -1,4 +1,4 @@
-package apidocs_test
+package page_test
 
 import (
 	"compress/gzip"
@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/apidocs"
+	"github.com/heardlog/heardlog/internal/page"
 )
 
 func get(t *testing.T, h http.HandlerFunc, header ...string) *http.Response {
@@ -40,7 +40,7 @@ func read(t *testing.T, r io.Reader) string {
 // script.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	policy := get(t, apidocs.Page).Header.Get("Content-Security-Policy")
+	policy := get(t, page.APIDocs).Header.Get("Content-Security-Policy")
 	sources := map[string][]string{}
 	for directive := range strings.SplitSeq(policy, "; ") {
 		words := strings.Fields(directive)
@@ -64,8 +64,8 @@ func TestPolicy(t *testing.T) {
 // hosts is switched off.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	page := read(t, get(t, apidocs.Page).Body)
-	addresses := regexp.MustCompile(`(?:src|href|data-url)="([^"]*)"`).FindAllStringSubmatch(page, -1)
+	html := read(t, get(t, page.APIDocs).Body)
+	addresses := regexp.MustCompile(`(?:src|href|data-url)="([^"]*)"`).FindAllStringSubmatch(html, -1)
 	want := []string{"data:,", "openapi.yaml", "openapi.yaml", "docs/viewer.js"}
 	var got []string
 	for _, a := range addresses {
@@ -74,11 +74,11 @@ func TestPage(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the page names %q, want %q", got, want)
 	}
-	if strings.Contains(page, "//") {
+	if strings.Contains(html, "//") {
 		t.Error("the page names another host")
 	}
 	for _, off := range []string{`"withDefaultFonts": false`, `"telemetry": false`, `"agent": {"disabled": true}`, `"mcp": {"disabled": true}`} {
-		if !strings.Contains(page, off) {
+		if !strings.Contains(html, off) {
 			t.Errorf("the page lacks %s", off)
 		}
 	}
@@ -87,11 +87,11 @@ func TestPage(t *testing.T) {
 // TestViewer reads the script with and without compression and compares the file with its checksum.
 func TestViewer(t *testing.T) {
 	t.Parallel()
-	plain := get(t, apidocs.Viewer)
+	plain := get(t, page.APIViewer)
 	if got := plain.Header.Get("Content-Encoding"); got != "" {
 		t.Errorf("a client that takes no compression is sent %q", got)
 	}
-	zipped := get(t, apidocs.Viewer, "Accept-Encoding", "br, gzip")
+	zipped := get(t, page.APIViewer, "Accept-Encoding", "br, gzip")
 	if got := zipped.Header.Get("Content-Encoding"); got != "gzip" {
 		t.Fatalf("Content-Encoding %q", got)
 	}
@@ -115,7 +115,7 @@ func TestViewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plainText := read(t, get(t, apidocs.Viewer).Body)
+	plainText := read(t, get(t, page.APIViewer).Body)
 	if !strings.Contains(plainText, strings.TrimSpace(string(version))) {
 		t.Errorf("the script does not name version %s", version)
 	}

@@ -1,6 +1,4 @@
-// Package embedding asks an OpenAI-compatible endpoint for the embeddings of texts. A Client is one
-// model of one endpoint.
-package embedding
+package llmadapter
 
 import (
 	"bytes"
@@ -13,14 +11,16 @@ import (
 	"net/url"
 )
 
-// MaxTexts is how many texts one call may have.
+// MaxTexts is how many texts one call of an Embedder may have.
 const MaxTexts = 64
 
-// maxAnswer is how long an answer may be, in bytes: that of MaxTexts embeddings of 4,096 numbers.
-const maxAnswer = 16 << 20
+// maxEmbeddings is how long an answer may be, in bytes: that of MaxTexts embeddings of 4,096
+// numbers.
+const maxEmbeddings = 16 << 20
 
-// Client calls one endpoint. Its methods are safe for concurrent use.
-type Client struct {
+// Embedder asks an OpenAI-compatible endpoint for the embeddings of texts by one model. Its methods
+// are safe for concurrent use.
+type Embedder struct {
 	URL        string // of the endpoint, such as https://api.openai.com/v1/embeddings
 	Key        string // sent as a bearer token; "" = none
 	Model      string // "" leaves it to the endpoint
@@ -28,15 +28,15 @@ type Client struct {
 	Transport  http.RoundTripper
 }
 
-// statusError is an answer other than 200.
-type statusError int
+// embedderStatus is an answer other than 200.
+type embedderStatus int
 
-func (e statusError) Error() string {
+func (e embedderStatus) Error() string {
 	return fmt.Sprintf("the endpoint of the embeddings answered %d", int(e))
 }
 
 // Refused reports whether the texts may be the reason: not a key, a limit or the time.
-func (e statusError) Refused() bool {
+func (e embedderStatus) Refused() bool {
 	switch e {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
@@ -46,7 +46,7 @@ func (e statusError) Refused() bool {
 
 // Embed returns the embeddings of texts, at most MaxTexts, in their order. Errors hold neither the
 // key nor the texts.
-func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+func (c *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	in := map[string]any{"input": texts, "encoding_format": "float"}
 	if c.Model != "" {
 		in["model"] = c.Model
@@ -76,9 +76,9 @@ func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, statusError(res.StatusCode)
+		return nil, embedderStatus(res.StatusCode)
 	}
-	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxEmbeddings))
 	if err != nil {
 		return nil, fmt.Errorf("read the embeddings: %w", err)
 	}

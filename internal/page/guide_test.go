@@ -1,4 +1,4 @@
-package guide_test
+package page_test
 
 import (
 	"io/fs"
@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog"
-	"github.com/heardlog/heardlog/internal/guide"
+	"github.com/heardlog/heardlog/internal/page"
 )
 
 var (
@@ -18,11 +18,11 @@ var (
 	anchors = regexp.MustCompile(` id="([^"]*)"`)
 )
 
-// get returns a page, and fails the test if there is none.
-func get(t *testing.T, file string) *httptest.ResponseRecorder {
+// guide returns a page, and fails the test if there is none.
+func guide(t *testing.T, file string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	if !guide.File(w, httptest.NewRequestWithContext(t.Context(), "GET", "/docs/guide/"+file, nil), file) {
+	if !page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/docs/guide/"+file, nil), file) {
 		t.Fatalf("there is no %s", file)
 	}
 	return w
@@ -34,7 +34,7 @@ func TestLinks(t *testing.T) {
 	pages := map[string]string{}
 	err := fs.WalkDir(heardlog.Docs, "docs", func(name string, d fs.DirEntry, err error) error {
 		if file := strings.TrimPrefix(name, "docs/"); err == nil && path.Ext(name) == ".md" {
-			pages[file] = get(t, file).Body.String()
+			pages[file] = guide(t, file).Body.String()
 		}
 		return err
 	})
@@ -42,11 +42,11 @@ func TestLinks(t *testing.T) {
 		t.Fatalf("%v, %d pages", err, len(pages))
 	}
 	followed := 0
-	for file, page := range pages {
-		if title := regexp.MustCompile(`<h1[^>]*>`).FindAllString(page, -1); len(title) != 1 {
+	for file, html := range pages {
+		if title := regexp.MustCompile(`<h1[^>]*>`).FindAllString(html, -1); len(title) != 1 {
 			t.Errorf("%s has %d titles", file, len(title))
 		}
-		for _, m := range links.FindAllStringSubmatch(page, -1) {
+		for _, m := range links.FindAllStringSubmatch(html, -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, ":") || target == path.Join(strings.Repeat("../", strings.Count(file, "/")+2), "docs") {
 				if source := "https://github.com/heardlog/heardlog/blob/main/"; strings.HasPrefix(target, source+"docs/") {
@@ -60,7 +60,7 @@ func TestLinks(t *testing.T) {
 			}
 			followed++
 			if path.Ext(at) != ".md" {
-				get(t, at)
+				guide(t, at)
 			} else if !slices.ContainsFunc(anchors.FindAllStringSubmatch(pages[at], -1), func(id []string) bool { return anchor == "" || id[1] == anchor }) {
 				t.Errorf("%s: %s leads nowhere", file, m[1])
 			}
@@ -73,30 +73,30 @@ func TestLinks(t *testing.T) {
 
 func TestFile(t *testing.T) {
 	t.Parallel()
-	page := get(t, "start/curl.md")
-	if got := page.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
+	start := guide(t, "start/curl.md")
+	if got := start.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
 		t.Errorf("a page is %s", got)
 	}
-	if !strings.Contains(page.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+	if !strings.Contains(start.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Error("a page has no Content-Security-Policy")
 	}
 	for _, want := range []string{`href="../README.md"`, `href="../../../docs"`, "<pre>", "<title>"} {
-		if !strings.Contains(page.Body.String(), want) {
+		if !strings.Contains(start.Body.String(), want) {
 			t.Errorf("start/curl.md lacks %s", want)
 		}
 	}
-	if got := get(t, "pictures/call.png").Header().Get("Content-Type"); got != "image/png" {
+	if got := guide(t, "pictures/call.png").Header().Get("Content-Type"); got != "image/png" {
 		t.Errorf("a picture is %s", got)
 	}
-	if got := get(t, "picture.svg").Header().Get("Content-Type"); got != "image/svg+xml" {
+	if got := guide(t, "picture.svg").Header().Get("Content-Type"); got != "image/svg+xml" {
 		t.Errorf("the picture is %s", got)
 	}
-	if index := get(t, guide.Index).Body.String(); !strings.Contains(index, `href="https://github.com/heardlog/heardlog/blob/main/README.md"`) {
+	if index := guide(t, page.GuideIndex).Body.String(); !strings.Contains(index, `href="https://github.com/heardlog/heardlog/blob/main/README.md"`) {
 		t.Error("the index does not lead to the project's README")
 	}
 	for _, none := range []string{"", ".", "start", "none.md", "../openapi.yaml", "start/../../openapi.yaml"} {
 		w := httptest.NewRecorder()
-		if guide.File(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), none) || w.Body.Len() > 0 {
+		if page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), none) || w.Body.Len() > 0 {
 			t.Errorf("%q is a page", none)
 		}
 	}

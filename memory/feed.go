@@ -1,18 +1,12 @@
-// Package feed passes on what happens to one agent in this process. A Feed receives the stored
-// changes (Written) and Notes of one agent; a writer never waits for its reader.
-package feed
+package memory
 
-import (
-	"sync"
-
-	"github.com/heardlog/heardlog/memory"
-)
+import "sync"
 
 // Written is a change as stored. Its messages are shared with the store: do not change them.
 type Written struct {
 	Prev, Rev       int64 // of the agent before and with this change
-	Agent           *memory.Agent
-	Append, Replace []memory.Message
+	Agent           *Agent
+	Append, Replace []Message
 }
 
 // Limits of what waits in a feed until it is taken; beyond them it is Lost.
@@ -24,7 +18,7 @@ const (
 
 // Note is something that happened to an agent and left nothing in its ledger.
 type Note struct {
-	Action string // memory.ActionSearched
+	Action string // ActionSearched
 	Count  int    // how many messages it was about
 }
 
@@ -40,8 +34,8 @@ type Fed struct {
 	Notes []Note
 }
 
-// Feed receives what happens to one agent. Writers never wait for it: what is not taken in time is
-// lost.
+// Feed receives what happens to one agent in this process: the stored changes (Written) and Notes.
+// Writers never wait for its reader: what is not taken in time is lost.
 type Feed struct {
 	wake  chan struct{}
 	close func()
@@ -64,8 +58,8 @@ func (f *Feed) Take() Fed {
 	return out
 }
 
-// New returns a feed. detach is called once, when it is closed.
-func New(detach func(*Feed)) *Feed {
+// NewFeed returns a feed. detach is called once, when it is closed.
+func NewFeed(detach func(*Feed)) *Feed {
 	f := &Feed{wake: make(chan struct{}, 1)}
 	f.close = sync.OnceFunc(func() { detach(f) })
 	return f
@@ -111,7 +105,7 @@ func (f *Feed) AddNote(n Note) {
 // size estimates what the change holds on to, in bytes.
 func (w *Written) size() int {
 	n := 256
-	for _, list := range [2][]memory.Message{w.Append, w.Replace} {
+	for _, list := range [2][]Message{w.Append, w.Replace} {
 		for i := range list {
 			m := &list[i]
 			n += 512 + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.Parts) + len(m.ToolCalls)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Replaces the vendored Scalar viewer. Usage: internal/apidocs/scalar/update.sh VERSION
+# Replaces the vendored Scalar viewer. Usage: internal/page/scalar/update.sh VERSION
 # It writes viewer.js.gz, VERSION and SHA256SUMS. Check the page in a browser and compare LICENSE with
 # the licence of the new version before you commit.
 set -eu
