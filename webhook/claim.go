@@ -155,3 +155,9 @@ func (c *Claim) fair(list []Take) []Take {
 	})
 	return list
 }
+
+// Release returns a claim unused: the delivery is due now, and the attempt is not counted. It fails
+// like Queue.Finish.
+func Release(ctx context.Context, q Queue, d Delivery) error {
+	return q.Finish(ctx, d, Result{State: Pending, DueMS: cmp.Or(d.FirstDueMS, d.CreatedMS), Untried: true})
+}

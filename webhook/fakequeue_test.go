@@ -203,24 +203,16 @@ func (q *fakeQueue) Finish(ctx context.Context, d webhook.Delivery, r webhook.Re
 		return fault.New(fault.Conflict, "fence")
 	}
 	row.state, row.due, row.reason, row.claimedUntil = r.State, r.DueMS, r.Reason, 0
-	row.tries = append(row.tries, r.Try)
+	if r.Untried && r.State == webhook.Pending {
+		row.Attempt--
+	} else {
+		row.tries = append(row.tries, r.Try)
+	}
 	if r.DisableEndpoint != "" {
 		e := q.endpoints[row.Endpoint.ID]
 		e.Disabled, e.DisabledWhy = true, r.DisableEndpoint
 		q.endpoints[e.ID] = e
 	}
-	return nil
-}
-
-func (q *fakeQueue) Release(_ context.Context, d webhook.Delivery) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	row := q.rows[d.ID-1]
-	if row.Fence != d.Fence {
-		return fault.New(fault.Conflict, "fence")
-	}
-	row.Attempt--
-	row.due, row.claimedUntil = time.Now().UnixMilli(), 0
 	return nil
 }
 

@@ -108,7 +108,7 @@ type Result struct {
 	DueMS  int64  // for Pending: when the next attempt is due, Unix ms
 	Reason string // for Dead
 	// Untried means that no attempt was made: the claim's attempt is not counted, Try is not kept,
-	// and the endpoint's health is unchanged.
+	// and the endpoint's health is unchanged. With Pending it wakes the workers.
 	Untried bool
 	AtMS    int64 // when this was decided, Unix ms
 	Try     Attempt
@@ -212,9 +212,6 @@ type Queue interface {
 	// Finish stores the attempt, the new state, and what Conclude derives from them. It fails with
 	// fault.Conflict, and stores nothing, if the delivery has been claimed again since.
 	Finish(ctx context.Context, d Delivery, r Result) error
-	// Release returns a claim unused: the delivery is due now, and the attempt is not counted. It
-	// is fenced like Finish.
-	Release(ctx context.Context, d Delivery) error
 	// Backlog counts what waits.
 	Backlog(ctx context.Context) (Backlog, error)
 	// Woken returns a channel that receives after new deliveries were committed in this process.

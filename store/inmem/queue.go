@@ -210,6 +210,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	r.Try.Response = slices.Clone(r.Try.Response)
 	if r.Untried {
 		own.attempt--
+		s.wake()
 	} else {
 		own.attempts = append(own.attempts, r.Try)
 	}
@@ -226,22 +227,6 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	for _, ev := range c.Events {
 		s.emit(ev, own.endpoint)
 	}
-	return nil
-}
-
-// Release returns an unused claim.
-func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	own, err := s.claimed(d)
-	if err != nil {
-		return err
-	}
-	own.attempt--
-	own.due, own.claimed = own.event.CreatedMS, false
-	s.wake()
 	return nil
 }
 

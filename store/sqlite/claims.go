@@ -43,6 +43,10 @@ func (s *Store) candidates(l webhook.Look) map[int64]*candidate {
 func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Waiting, err error) {
 	of := s.candidates(l)
 	err = s.db.ReadNow(ctx, "look for due deliveries", func(r *dbfile.Conn) error {
+		claimed, err := runningClaims(r, l.NowMS)
+		if err != nil {
+			return err
+		}
 		if l.Tests {
 			if err := readTests(r, of, l.NowMS); err != nil {
 				return err
@@ -54,7 +58,7 @@ func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Wai
 					return err
 				}
 			}
-			if len(c.Due)+len(c.Tests) > 0 {
+			if c.Claimed = claimed[no]; len(c.Due)+len(c.Tests) > 0 {
 				list = append(list, c.Waiting)
 			}
 		}
@@ -98,16 +102,18 @@ func (s *Store) readDue(r *dbfile.Conn, no int64, c *candidate, nowMS int64) (er
 		if c.changes == c.endpoint.changes {
 			c.endpoint.due = next
 		}
-		return nil
 	}
-	n, err := claimsOf(r, no, nowMS)
-	c.Claimed = int(n)
-	return err
+	return nil
 }
 
-// claimsOf counts the claims of an endpoint whose lease runs.
-func claimsOf(r *dbfile.Conn, no, nowMS int64) (int64, error) {
-	return r.Number("SELECT count(*) FROM delivery INDEXED BY delivery_claimed WHERE endpoint_no = ? AND due_ms > ? AND state = 0 AND claimed = 1", no, nowMS)
+// runningClaims counts the claims whose lease runs, by the row of their endpoint.
+func runningClaims(r *dbfile.Conn, nowMS int64) (map[int64]int, error) {
+	out := map[int64]int{}
+	err := r.Each("SELECT endpoint_no FROM delivery INDEXED BY delivery_claimed WHERE state = 0 AND claimed = 1 AND due_ms > ?", []any{nowMS}, func(row dbfile.Row) error {
+		out[row.Int(0)]++
+		return nil
+	})
+	return out, err
 }
 
 // noteDue notes when a committed delivery is due, by the row of its endpoint.
@@ -120,7 +126,7 @@ func (s *Store) noteDue(no, ms int64) {
 	}
 }
 
-// Claim implements webhook.Queue. Bodies are read after the transaction, which others wait for.
+// Claim implements webhook.Queue. Bodies are read after the transaction, for which others wait.
 func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
 	var events []int64
 	err = s.write(ctx, "claim deliveries", func(x *tx) (err error) {
@@ -144,7 +150,7 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 	})
 	if err != nil {
 		for _, d := range out {
-			_ = s.Release(context.WithoutCancel(ctx), d)
+			_ = webhook.Release(context.WithoutCancel(ctx), s, d)
 		}
 		return nil, err
 	}
@@ -154,6 +160,10 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 // take claims deliveries, and returns them without their bodies and the rows of their events.
 func (t *tx) take(c webhook.Taking) (out []webhook.Delivery, events []int64, err error) {
 	until, bytes := c.NowMS+max(int64(c.Lease/time.Millisecond), 1), int64(0)
+	claimed, err := runningClaims(t.Conn, c.NowMS)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, d := range c.List {
 		row, err := t.Conn.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
 			CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no, d.endpoint_no
@@ -165,17 +175,8 @@ func (t *tx) take(c webhook.Taking) (out []webhook.Delivery, events []int64, err
 			continue
 		}
 		e := t.live(row.Int(10))
-		if e == nil || e.Disabled {
+		if e == nil || e.Disabled || d.Most > 0 && claimed[e.no] >= d.Most {
 			continue
-		}
-		if d.Most > 0 {
-			n, err := claimsOf(t.Conn, e.no, c.NowMS)
-			if err != nil {
-				return nil, nil, err
-			}
-			if n >= int64(d.Most) {
-				continue
-			}
 		}
 		if bytes += row.Int(8); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
 			break
@@ -184,7 +185,7 @@ func (t *tx) take(c webhook.Taking) (out []webhook.Delivery, events []int64, err
 			ID: d.ID, Attempt: int(row.Int(0)) + 1, Fence: row.Int(1) + 1, EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
 			CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Endpoint: *e.Endpoint, Urgent: d.Urgent,
 		})
-		events = append(events, row.Int(9))
+		events, claimed[e.no] = append(events, row.Int(9)), claimed[e.no]+1
 		if _, err := t.Exec("UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, urgent = 0, claimed = 1 WHERE id = ?", until, d.ID); err != nil {
 			return nil, nil, err
 		}
@@ -192,28 +193,10 @@ func (t *tx) take(c webhook.Taking) (out []webhook.Delivery, events []int64, err
 	return out, events, nil
 }
 
-const releaseSQL = "UPDATE delivery SET due_ms = " + firstDue + ", attempt = attempt - 1, claimed = 0 WHERE state = 0 AND claimed = 1"
-
-// Release implements webhook.Queue.
-func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
-	return s.write(ctx, "release delivery", func(t *tx) error {
-		no, err := t.claimed(d)
-		if err != nil {
-			return err
-		}
-		t.After(func() {
-			s.noteDue(no, 0)
-			s.wake()
-		})
-		_, err = t.Exec(releaseSQL+" AND id = ?", d.ID)
-		return err
-	})
-}
-
 // endClaims releases the claims of an earlier process: its attempts have ended with it.
 func (s *Store) endClaims(ctx context.Context) error {
 	return s.write(ctx, "end claims", func(t *tx) error {
-		_, err := t.Exec(releaseSQL)
+		_, err := t.Exec("UPDATE delivery SET due_ms = " + firstDue + ", attempt = attempt - 1, claimed = 0 WHERE state = 0 AND claimed = 1")
 		return err
 	})
 }

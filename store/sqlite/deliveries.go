@@ -136,7 +136,11 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 			}
 		}
 		if state == statePending {
-			t.After(func() { s.noteDue(no, due) })
+			t.After(func() {
+				if s.noteDue(no, due); r.Untried {
+					s.wake()
+				}
+			})
 		}
 		return t.conclude(no, d, r)
 	}))

@@ -71,8 +71,6 @@ type Store struct {
 	counts    [memory.Statuses]atomic.Int64
 	published atomic.Pointer[[]webhook.Endpoint]
 	woken     chan struct{}
-
-	replaying replaying
 }
 
 var (
