@@ -1,30 +1,48 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-const nothingDue = math.MaxInt64
+// claim is one delivery that a worker is sending. Claims are kept in memory only. One process owns
+// the file, so a claim ends with its process in any case, and a row for each one costs a third of
+// the deliveries per second. After a crash, what was claimed is due again as soon as the file is
+// opened, with the same attempt number.
+type claim struct {
+	fence, until int64
+	attempt      int
+	endpoint     int64 // its row
+	urgent       bool
+	ending       bool // its result is being stored
+}
 
-// firstDue is when the first attempt of a delivery was due.
-const firstDue = "CASE first_ms WHEN 0 THEN created_ms ELSE first_ms END"
+// runs reports whether the delivery cannot be claimed again.
+func (c claim) runs(nowMS int64) bool { return c.until > nowMS || c.ending }
 
-// candidate is an endpoint that may have due deliveries.
+// candidate is an endpoint that may have due deliveries, as it was before the database was read.
 type candidate struct {
 	*endpoint
 	webhook.Waiting
-	changes int // of endpoint.due before the database was read
-	limit   int // how many to read
+	changes int           // of endpoint.due until then
+	limit   int           // how many to read
+	held    int           // claims, including those whose lease is over
+	expires int64         // when the first lease ends
+	again   []webhook.Due // deliveries whose lease is over
 }
 
-// candidates returns the enabled endpoints that may have due deliveries, by row.
-func (s *Store) candidates(l webhook.Look) map[int64]*candidate {
+const nothingDue = math.MaxInt64
+
+// candidates returns the enabled endpoints that may have due deliveries, by row, and the claims by
+// delivery. A delivery whose result is committed later still counts as claimed.
+func (s *Store) candidates(l webhook.Look) (map[int64]*candidate, map[int64]claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[int64]*candidate{}
@@ -33,32 +51,41 @@ func (s *Store) candidates(l webhook.Look) map[int64]*candidate {
 			continue
 		}
 		if n, any := l.Reads(e.Endpoint); any {
-			out[e.no] = &candidate{endpoint: e, Waiting: webhook.Waiting{Endpoint: e.Endpoint}, changes: e.changes, limit: n}
+			out[e.no] = &candidate{endpoint: e, Waiting: webhook.Waiting{Endpoint: e.Endpoint}, changes: e.changes, limit: n, expires: nothingDue}
 		}
 	}
-	return out
+	for id, h := range s.claims {
+		one := out[h.endpoint]
+		switch {
+		case s.index.byNo[h.endpoint] == nil && !h.runs(l.NowMS):
+			// The endpoint was deleted, and the worker has not come back.
+			delete(s.claims, id)
+		case one == nil:
+		case h.runs(l.NowMS):
+			one.held, one.Claimed, one.expires = one.held+1, one.Claimed+1, min(one.expires, h.until)
+		default:
+			one.held, one.again = one.held+1, append(one.again, webhook.Due{ID: id, DueMS: h.until, Retry: true})
+		}
+	}
+	return out, maps.Clone(s.claims)
 }
 
 // Waiting implements webhook.Queue.
 func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Waiting, err error) {
-	of := s.candidates(l)
+	of, claimed := s.candidates(l)
 	err = s.db.ReadNow(ctx, "look for due deliveries", func(r *dbfile.Conn) error {
-		claimed, err := runningClaims(r, l.NowMS)
-		if err != nil {
-			return err
-		}
 		if l.Tests {
-			if err := readTests(r, of, l.NowMS); err != nil {
+			if err := readTests(r, of, claimed, l.NowMS); err != nil {
 				return err
 			}
 		}
-		for no, c := range of {
+		for _, c := range of {
 			if c.limit > 0 {
-				if err := s.readDue(r, no, c, l.NowMS); err != nil {
+				if err := s.readDue(r, c, claimed, l.NowMS); err != nil {
 					return err
 				}
 			}
-			if c.Claimed = claimed[no]; len(c.Due)+len(c.Tests) > 0 {
+			if len(c.Due)+len(c.Tests) > 0 {
 				list = append(list, c.Waiting)
 			}
 		}
@@ -68,9 +95,10 @@ func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Wai
 }
 
 // readTests adds the tests that are due.
-func readTests(r *dbfile.Conn, of map[int64]*candidate, nowMS int64) error {
+func readTests(r *dbfile.Conn, of map[int64]*candidate, claimed map[int64]claim, nowMS int64) error {
 	return r.Each("SELECT id, due_ms, endpoint_no FROM delivery INDEXED BY delivery_urgent WHERE state = 0 AND urgent = 1 ORDER BY id LIMIT ?+0", []any{int64(sweepRows)}, func(row dbfile.Row) error {
-		if c := of[row.Int(2)]; c != nil && row.Int(1) <= nowMS {
+		_, taken := claimed[row.Int(0)]
+		if c := of[row.Int(2)]; c != nil && !taken && row.Int(1) <= nowMS {
 			c.Tests = append(c.Tests, webhook.Due{ID: row.Int(0), DueMS: row.Int(1)})
 		}
 		return nil
@@ -79,14 +107,19 @@ func readTests(r *dbfile.Conn, of map[int64]*candidate, nowMS int64) error {
 
 // readDue adds what an endpoint could be sent. If that is nothing, it notes when the next delivery
 // will be due.
-func (s *Store) readDue(r *dbfile.Conn, no int64, c *candidate, nowMS int64) (err error) {
-	next := int64(nothingDue)
+func (s *Store) readDue(r *dbfile.Conn, c *candidate, claimed map[int64]claim, nowMS int64) error {
+	next := c.expires
 	for retry := int64(0); retry <= 1 && len(c.Due) < c.limit; retry++ {
-		// The first row is read even if it is not due.
+		var found []webhook.Due
+		// The first row is read even if it is not due. Claimed deliveries are among the rows, which
+		// do not show it.
 		err := r.Each(`SELECT id, due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND state = 0 ORDER BY due_ms, id LIMIT ?+0`,
-			[]any{no, retry, int64(c.limit - len(c.Due))}, func(row dbfile.Row) error {
+			[]any{c.no, retry, int64(c.limit - len(c.Due) + c.held)}, func(row dbfile.Row) error {
+				if _, taken := claimed[row.Int(0)]; taken {
+					return nil
+				}
 				if at := row.Int(1); at <= nowMS {
-					c.Due = append(c.Due, webhook.Due{ID: row.Int(0), DueMS: at, Retry: retry == 1})
+					found = append(found, webhook.Due{ID: row.Int(0), DueMS: at, Retry: retry == 1})
 				} else {
 					next = min(next, at)
 				}
@@ -95,6 +128,11 @@ func (s *Store) readDue(r *dbfile.Conn, no int64, c *candidate, nowMS int64) (er
 		if err != nil {
 			return err
 		}
+		if retry == 1 {
+			found = append(found, c.again...)
+			slices.SortStableFunc(found, func(a, b webhook.Due) int { return cmp.Compare(a.DueMS, b.DueMS) })
+		}
+		c.Due = append(c.Due, found[:min(len(found), c.limit-len(c.Due))]...)
 	}
 	if len(c.Due) == 0 {
 		s.mu.Lock()
@@ -104,16 +142,6 @@ func (s *Store) readDue(r *dbfile.Conn, no int64, c *candidate, nowMS int64) (er
 		}
 	}
 	return nil
-}
-
-// runningClaims counts the claims whose lease runs, by the row of their endpoint.
-func runningClaims(r *dbfile.Conn, nowMS int64) (map[int64]int, error) {
-	out := map[int64]int{}
-	err := r.Each("SELECT endpoint_no FROM delivery INDEXED BY delivery_claimed WHERE state = 0 AND claimed = 1 AND due_ms > ?", []any{nowMS}, func(row dbfile.Row) error {
-		out[row.Int(0)]++
-		return nil
-	})
-	return out, err
 }
 
 // noteDue notes when a committed delivery is due, by the row of its endpoint.
@@ -126,90 +154,147 @@ func (s *Store) noteDue(no, ms int64) {
 	}
 }
 
-// Claim implements webhook.Queue. Bodies are read after the transaction, for which others wait.
+// Claim implements webhook.Queue. It only reads the database.
 func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
-	var events []int64
-	err = s.write(ctx, "claim deliveries", func(x *tx) (err error) {
-		out, events, err = x.take(t)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = s.db.ReadNow(ctx, "read claimed deliveries", func(r *dbfile.Conn) error {
-		for i, no := range events {
-			row, err := r.First("SELECT body FROM event WHERE no = ?", no)
+	err = s.db.ReadNow(ctx, "claim deliveries", func(r *dbfile.Conn) error {
+		bytes := int64(0)
+		for _, d := range t.List {
+			s.mu.Lock()
+			was := s.claims[d.ID]
+			s.mu.Unlock()
+			row, err := r.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
+				CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no, d.endpoint_no
+				FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ? AND d.state = 0 AND d.due_ms <= ?`, d.ID, t.NowMS)
 			if err != nil {
 				return err
 			}
-			if row != nil { // otherwise it was erased, and its result will be refused
-				out[i].Body = row.Blob(0)
+			if row == nil { // canceled or erased meanwhile
+				s.dropClaim(d.ID)
+				continue
+			}
+			if bytes += row.Int(8); t.Bytes > 0 && bytes > t.Bytes && len(out) > 0 {
+				break
+			}
+			body, err := r.First("SELECT body FROM event WHERE no = ?", row[9])
+			if err != nil {
+				return err
+			}
+			one := webhook.Delivery{
+				ID: d.ID, Attempt: int(row.Int(0)), Fence: row.Int(1), EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
+				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent,
+			}
+			if body != nil && s.claim(&one, was, row.Int(10), t, d.Most) {
+				one.Body = body.Blob(0)
+				out = append(out, one)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		for _, d := range out {
-			_ = webhook.Release(context.WithoutCancel(ctx), s, d)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, d := range out { // they are due again
+			if e := s.index.byNo[s.claims[d.ID].endpoint]; e != nil {
+				e.due, e.changes = 0, e.changes+1
+			}
+			delete(s.claims, d.ID)
 		}
 		return nil, err
 	}
 	return out, nil
 }
 
-// take claims deliveries, and returns them without their bodies and the rows of their events.
-func (t *tx) take(c webhook.Taking) (out []webhook.Delivery, events []int64, err error) {
-	until, bytes := c.NowMS+max(int64(c.Lease/time.Millisecond), 1), int64(0)
-	claimed, err := runningClaims(t.Conn, c.NowMS)
-	if err != nil {
-		return nil, nil, err
+// claim claims a delivery, unless its claim is another than was or runs, or its endpoint has most
+// claims. d has the attempt and the fence of the row, and gets those of the claim.
+func (s *Store) claim(d *webhook.Delivery, was claim, endpointNo int64, t webhook.Taking, most int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.index.byNo[endpointNo]
+	if now := s.claims[d.ID]; now != was || now.runs(t.NowMS) || e == nil || e.Disabled {
+		return false
 	}
-	for _, d := range c.List {
-		row, err := t.Conn.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
-			CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no, d.endpoint_no
-			FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ? AND d.state = 0 AND d.due_ms <= ?`, d.ID, c.NowMS)
-		if err != nil {
-			return nil, nil, err
-		}
-		if row == nil {
-			continue
-		}
-		e := t.live(row.Int(10))
-		if e == nil || e.Disabled || d.Most > 0 && claimed[e.no] >= d.Most {
-			continue
-		}
-		if bytes += row.Int(8); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
-			break
-		}
-		out = append(out, webhook.Delivery{
-			ID: d.ID, Attempt: int(row.Int(0)) + 1, Fence: row.Int(1) + 1, EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
-			CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Endpoint: *e.Endpoint, Urgent: d.Urgent,
-		})
-		events, claimed[e.no] = append(events, row.Int(9)), claimed[e.no]+1
-		if _, err := t.Exec("UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, urgent = 0, claimed = 1 WHERE id = ?", until, d.ID); err != nil {
-			return nil, nil, err
+	n := 0
+	for _, h := range s.claims {
+		if h.endpoint == endpointNo && h.runs(t.NowMS) {
+			n++
 		}
 	}
-	return out, events, nil
+	if most > 0 && n >= most {
+		return false
+	}
+	s.fence = max(s.fence, d.Fence) + 1
+	h := claim{fence: s.fence, until: t.NowMS + max(int64(t.Lease/time.Millisecond), 1), attempt: max(d.Attempt, was.attempt) + 1, endpoint: endpointNo, urgent: d.Urgent}
+	s.claims[d.ID], d.Attempt, d.Fence, d.Endpoint = h, h.attempt, h.fence, *e.Endpoint
+	return true
 }
 
-// endClaims releases the claims of an earlier process: its attempts have ended with it.
-func (s *Store) endClaims(ctx context.Context) error {
-	return s.write(ctx, "end claims", func(t *tx) error {
-		_, err := t.Exec("UPDATE delivery SET due_ms = " + firstDue + ", attempt = attempt - 1, claimed = 0 WHERE state = 0 AND claimed = 1")
-		return err
-	})
+// beginFinish marks a claim as one whose result is being stored, so that the delivery is not
+// claimed again however long that takes.
+func (s *Store) beginFinish(d webhook.Delivery) (claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.claims[d.ID]
+	if !ok || h.fence != d.Fence || h.ending {
+		return claim{}, staleClaim(d)
+	}
+	h.ending = true
+	s.claims[d.ID] = h
+	return h, nil
 }
 
-// claimed returns the row of the endpoint of a claimed delivery. It fails with fault.Conflict if
-// the claim has ended.
-func (t *tx) claimed(d webhook.Delivery) (endpoint int64, err error) {
-	row, err := t.Conn.First("SELECT endpoint_no FROM delivery WHERE id = ? AND fence = ? AND state = 0 AND claimed = 1", d.ID, d.Fence)
-	if err == nil && row == nil {
-		err = fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
+// endClaim ends a claim. With keep, because its result could not be stored, the claim stays until
+// its lease ends.
+func (s *Store) endClaim(d webhook.Delivery, keep bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.claims[d.ID]
+	switch {
+	case !ok || h.fence != d.Fence:
+	case keep:
+		h.ending = false
+		s.claims[d.ID] = h
+	default:
+		delete(s.claims, d.ID)
 	}
-	if err != nil {
-		return 0, err
+}
+
+// dropClaim ends the claim of a delivery that is no longer pending, unless its result is being
+// stored.
+func (s *Store) dropClaim(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.claims[id]; ok && !h.ending {
+		delete(s.claims, id)
 	}
-	return row.Int(0), nil
+}
+
+// claimedTests counts the claimed tests of an endpoint. They do not wait any more.
+func (s *Store) claimedTests(endpointNo int64) (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.claims {
+		if h.urgent && h.endpoint == endpointNo {
+			n++
+		}
+	}
+	return n
+}
+
+// addClaim adds the claim of a delivery to its record.
+func (s *Store) addClaim(r *webhook.Record) {
+	if r.State != webhook.Pending {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.claims[r.ID]; ok {
+		r.Claimed, r.Attempt, r.DueMS = true, h.attempt, h.until
+	}
+}
+
+// claimed returns the claims by delivery.
+func (s *Store) claimed() map[int64]claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.claims)
 }

@@ -2,8 +2,12 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/event"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
@@ -95,7 +99,7 @@ func (t *tx) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) 
 		if err != nil {
 			return 0, err
 		}
-		f.urgent = n < webhook.MaxUrgent
+		f.urgent = n-t.s.claimedTests(e.no) < webhook.MaxUrgent
 	}
 	id, err := t.Insert(`INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, replay_no, first_ms, urgent)
 		VALUES (?, ?, 0, 0, ?, 0, '', ?, ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, f.replayNo, first, f.urgent)
@@ -112,19 +116,28 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err != nil {
 		return err
 	}
-	return s.db.WriteLater(ctx, "finish delivery", s.in(func(t *tx) error {
-		no, err := t.claimed(d)
-		if err != nil {
-			return err
-		}
-		due, done := r.DueMS, int64(0)
+	if s.db.Closed() {
+		return dbfile.ErrClosed()
+	}
+	h, err := s.beginFinish(d)
+	if err != nil {
+		return err
+	}
+	err = s.db.WriteLater(ctx, "finish delivery", s.in(func(t *tx) error {
+		due, done, attempt := r.DueMS, int64(0), h.attempt
 		if state != statePending {
 			due, done = 0, max(r.AtMS, 1)
 		}
-		_, err = t.Exec(`UPDATE delivery SET state = ?, due_ms = ?, reason = ?, done_ms = ?, attempt = attempt - ?, claimed = 0 WHERE id = ?`,
-			state, due, r.Reason, done, r.Untried, d.ID)
+		if r.Untried {
+			attempt--
+		}
+		n, err := t.Exec(`UPDATE delivery SET state = ?, due_ms = ?, reason = ?, done_ms = ?, attempt = ?, fence = ?, urgent = 0
+			WHERE id = ? AND state = 0`, state, due, r.Reason, done, int64(attempt), d.Fence, d.ID)
 		if err != nil {
 			return err
+		}
+		if n != 1 {
+			return staleClaim(d)
 		}
 		if !r.Untried {
 			try := r.Try
@@ -135,15 +148,25 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 				return err
 			}
 		}
-		if state == statePending {
-			t.After(func() {
-				if s.noteDue(no, due); r.Untried {
-					s.wake()
-				}
-			})
-		}
-		return t.conclude(no, d, r)
+		t.After(func() {
+			s.endClaim(d, false)
+			if state == statePending {
+				s.noteDue(h.endpoint, due)
+			}
+			if r.Untried {
+				s.wake()
+			}
+		})
+		return t.conclude(h.endpoint, d, r)
 	}))
+	if err != nil {
+		s.endClaim(d, !fault.Is(err, fault.Conflict))
+	}
+	return err
+}
+
+func staleClaim(d webhook.Delivery) error {
+	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
 }
 
 // wake wakes the webhook worker.
@@ -157,7 +180,12 @@ func (s *Store) wake() {
 // Backlog counts pending and dead deliveries and returns the age of the oldest.
 func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 	var b webhook.Backlog
-	err := s.db.Read(ctx, "count deliveries", func(c *dbfile.Conn) error {
+	claimed := s.claimed()
+	list, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(claimed)))
+	if err != nil {
+		return b, err
+	}
+	err = s.db.Read(ctx, "count deliveries", func(c *dbfile.Conn) error {
 		// The planner would use the index of lists, which holds everything that was ever sent.
 		pending, err := c.Number("SELECT count(*) FROM delivery INDEXED BY delivery_due WHERE state = 0")
 		if err != nil {
@@ -175,20 +203,24 @@ func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 		if err != nil {
 			return err
 		}
-		tried, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT ` + firstDue + ` FROM delivery d INDEXED BY delivery_first
-			WHERE d.endpoint_no = e.no AND d.state = 0 AND d.attempt > d.claimed ORDER BY ` + firstDue + ` LIMIT 1) AS oldest FROM endpoint e)`)
+		tried, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END FROM delivery d INDEXED BY delivery_first
+			WHERE d.endpoint_no = e.no AND d.state = 0 AND d.attempt > 0 ORDER BY CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END LIMIT 1) AS oldest FROM endpoint e)`)
 		if err != nil {
 			return err
 		}
-		claimed, err := c.Number("SELECT min(" + firstDue + ") FROM delivery INDEXED BY delivery_claimed WHERE state = 0 AND claimed = 1")
-		if err != nil {
-			return err
+		b.OldestPending = earlier(untried, tried)
+		for retry := int64(0); retry <= 1; retry++ {
+			at, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = ? AND d.state = 0
+				AND d.id NOT IN (SELECT value FROM json_each(?)) ORDER BY d.due_ms LIMIT 1) AS oldest FROM endpoint e)`, retry, string(list))
+			if err != nil {
+				return err
+			}
+			b.OldestDue = earlier(b.OldestDue, at)
 		}
-		b.OldestPending = earlier(earlier(untried, tried), claimed)
-		again, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = 1 AND d.state = 0
-			ORDER BY d.due_ms LIMIT 1) AS oldest FROM endpoint e)`)
-		b.OldestDue = earlier(untried, again)
-		return err
+		return c.Each("SELECT id FROM delivery WHERE state = 0 AND id IN (SELECT value FROM json_each(?))", []any{string(list)}, func(row dbfile.Row) error {
+			b.OldestDue = earlier(b.OldestDue, claimed[row.Int(0)].until)
+			return nil
+		})
 	})
 	return b, err
 }

@@ -37,7 +37,7 @@ func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each f
 
 // selectRecord reads deliveries as records.
 const selectRecord = `SELECT d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
-	d.reason, d.replay_of, length(e.body), d.event_no, coalesce(p.id, p.gone_id), d.claimed
+	d.reason, d.replay_of, length(e.body), d.event_no, coalesce(p.id, p.gone_id)
 	FROM delivery d JOIN event e ON e.no = d.event_no LEFT JOIN endpoint p ON p.no = d.endpoint_no `
 
 // deliveryRow is a record with the numbers of its rows.
@@ -52,10 +52,10 @@ func readRecord(row dbfile.Row) (deliveryRow, error) {
 	r := deliveryRow{webhook.Record{
 		ID: row.Int(0), EndpointID: row.Text(16), EventID: row.Text(1), Type: int(row.Int(2)), Project: row.Text(3), AgentID: row.Text(4), State: stateName(row.Int(6)),
 		Attempt: int(row.Int(7)), EventMS: row.Int(8), CreatedMS: row.Int(9), DueMS: row.Int(10),
-		DoneMS: row.Int(11), Reason: row.Text(12), ReplayOf: row.Int(13), Size: int(row.Int(14)), Claimed: row.Bool(17),
+		DoneMS: row.Int(11), Reason: row.Text(12), ReplayOf: row.Int(13), Size: int(row.Int(14)),
 	}, row.Int(5), row.Int(15)}
 	if r.State != webhook.Pending {
-		r.DueMS, r.Claimed = 0, false
+		r.DueMS = 0
 	}
 	return r, nil
 }
@@ -95,8 +95,9 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 	return page, err
 }
 
-// complete adds the last attempt to a record.
+// complete adds the claim and the last attempt to a record.
 func (s *Store) complete(c *dbfile.Conn, r *webhook.Record) error {
+	s.addClaim(r)
 	row, err := c.First("SELECT status, error_class FROM attempt WHERE delivery_id = ? ORDER BY n DESC, fence DESC LIMIT 1", r.ID)
 	if err == nil && row != nil {
 		r.LastStatus, r.LastClass = int(row.Int(0)), row.Text(1)

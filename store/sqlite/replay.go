@@ -191,6 +191,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (we
 			return 0, err
 		}
 		_, err = t.Exec("UPDATE delivery SET state = 3, due_ms = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
+		t.After(func() { s.dropClaim(id) })
 		return id, err
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -71,6 +72,9 @@ type Store struct {
 	counts    [memory.Statuses]atomic.Int64
 	published atomic.Pointer[[]webhook.Endpoint]
 	woken     chan struct{}
+
+	claims map[int64]claim // by delivery; guarded by mu
+	fence  int64           // of the last claim; it starts from the time, so that no earlier process had it
 }
 
 var (
@@ -99,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	// What a crash left half done. What cannot be finished now, on a full disk, waits for the next
 	// Open, or the next call of its kind.
-	for _, finish := range []func(context.Context) error{s.endClaims, s.closeDeleted, s.resumeReplays} {
+	for _, finish := range []func(context.Context) error{s.closeDeleted, s.resumeReplays} {
 		if err := finish(ctx); err != nil && ctx.Err() != nil {
 			return nil, errors.Join(err, s.Close())
 		} else if err != nil {
@@ -124,7 +128,7 @@ func openStore(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, large: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+	s := &Store{db: db, large: make(chan struct{}, 1), claims: map[int64]claim{}, fence: time.Now().UnixMicro(), woken: make(chan struct{}, 1)}
 	if s.sealer, err = openSealer(db.Writer(), o.SealKey); err != nil {
 		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), db.Release())
 	}

@@ -25,6 +25,8 @@ type Exporter struct {
 	// Body, if not nil, returns the body of a message of the agent with a number from the stored
 	// one. It fails if the row is damaged.
 	Body func(no int64, m *memory.Message, stored string) (string, error)
+	// Claimed is the column of deliveries, named d, that is true during a claim.
+	Claimed string
 	// Bytes is the name of the collation that compares bytes.
 	Bytes string
 }
@@ -275,7 +277,7 @@ func (x *exporting) deliveries() error {
 		return x.each(export.Record{Delivery: d})
 	}
 	err := x.DB.Walk(`SELECT d.id, e.id, e.project, coalesce(p.id, p.gone_id, ''), p.id IS NULL, d.state, d.attempt, d.due_ms, d.fence, d.reason, d.created_ms, d.done_ms, d.first_ms, d.urgent,
-			d.replay_of, e.created_ms, d.claimed, t.n, `+attemptColumns+`
+			d.replay_of, e.created_ms, `+x.Claimed+`, t.n, `+attemptColumns+`
 		FROM event e JOIN delivery d ON d.event_no = e.no JOIN endpoint p ON p.no = d.endpoint_no LEFT JOIN attempt t ON t.delivery_id = d.id
 		WHERE `+where+" ORDER BY d.id, t.n, t.fence", args, func(row Row) error {
 		if d == nil || d.ID != row.Int(0) {
