@@ -21,8 +21,8 @@ type Config struct {
 	Addr     string `env:"HEARDLOG_ADDR" envDefault:"127.0.0.1:8080" validate:"hostport"`
 	Loopback bool   // Addr serves this machine only
 
-	// StoreURL is set for a PostgreSQL store and one in memory (see InMemory), StorePath for an
-	// SQLite store.
+	// StoreURL is set for a PostgreSQL store, StorePath for a SQLite store. See InMemory for one
+	// that has no file.
 	StoreURL  secret.String `env:"HEARDLOG_STORE" envDefault:"sqlite:data/heardlog.db" validate:"store"`
 	StorePath string
 	// OnStoreFailure is RefuseTurns or PassTurns.
@@ -171,4 +171,4 @@ type Profile struct {
 }
 
 // InMemory reports whether everything is kept in memory only, and lost when the server stops.
-func (c Config) InMemory() bool { return c.StoreURL == memoryStore }
+func (c Config) InMemory() bool { return c.StorePath == inMemory }

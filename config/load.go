@@ -164,6 +164,8 @@ func (c *Config) derive() {
 	c.Loopback = isLoopback(c.Addr)
 	if path, ok := strings.CutPrefix(c.StoreURL.Reveal(), sqliteScheme); ok {
 		c.StorePath, c.StoreURL = path, ""
+	} else if c.StoreURL == memoryStore {
+		c.StorePath, c.StoreURL = inMemory, ""
 	}
 	c.SecretKey = decodeKey(c.SecretKey)
 	c.Tracing.derive()

@@ -19,7 +19,8 @@ import (
 const (
 	sqliteScheme = "sqlite:"
 	memoryStore  = "memory:"
-	minSecretKey = 16 // characters
+	inMemory     = ":memory:" // of SQLite
+	minSecretKey = 16         // characters
 )
 
 // rules are the rules of validate tags that are our own. Their errors do not show values that may

@@ -197,7 +197,7 @@ func New(c Config) *chi.Mux {
 		models:        modelAPI{bodies: b, models: c.Models},
 		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
 		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, agents: c.Memory.Agents, now: c.Now},
-		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers},
+		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers, now: c.Now},
 		callers:       callerAPI{bodies: b, callers: c.Callers, now: c.Now},
 		mcp:           newMCP(b, c.Origins),
 		kv:            newKVAPI(b, c.KV, c.Memory),

@@ -40,7 +40,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			llm := fake.New(fake.Options{Script: tt.script, Cancelled: func(fake.Seen) { seen <- time.Now() }})
 			back := httptest.NewServer(llm)
 			defer back.Close()
-			mem := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			mem := agents.NewService(agents.Config{Ledger: storetest.New(b), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
 				Turns: mem.Turns, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL},

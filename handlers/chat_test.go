@@ -55,7 +55,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	back := httptest.NewServer(llm)
 	t.Cleanup(back.Close)
 	mem := agents.NewService(agents.Config{
-		Ledger: storetest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+		Ledger: storetest.New(t), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
 	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)

@@ -41,7 +41,7 @@ func BenchmarkChatTraced(b *testing.B) {
 		"off": {}, "on": {Tracer: sdktrace.NewTracerProvider().Tracer("bench")},
 	} {
 		b.Run(name, func(b *testing.B) {
-			mem := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			mem := agents.NewService(agents.Config{Ledger: storetest.New(b), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
 				Turns: mem.Turns, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL}, Tracing: tracing,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
@@ -19,6 +20,7 @@ type factAPI struct {
 	bodies
 	facts   *facts.Service
 	callers *caller.Service
+	now     func() time.Time
 }
 
 // Limits and defaults of the calls about facts.
@@ -100,6 +102,31 @@ func (a factAPI) user(r *http.Request) (string, error) {
 	return user, err
 }
 
+// reader returns the caller of the path and what its consent allows: facts may be shown only if
+// that is caller.All.
+func (a factAPI) reader(r *http.Request) (user string, consent caller.Remember, err error) {
+	name, err := userInPath(r)
+	if err != nil {
+		return "", "", err
+	}
+	c, err := a.callers.Get(r.Context(), projectOf(r), name)
+	return c.User, c.Consent.At(a.now()), err
+}
+
+// read returns a fact of the caller of the path. It fails with fault.Forbidden if the caller's
+// consent does not allow facts.
+func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
+	user, consent, err := a.reader(r)
+	if err != nil {
+		return "", nil, err
+	}
+	if consent != caller.All {
+		return "", nil, fault.New(fault.Forbidden, "the caller's consent does not allow facts")
+	}
+	f, err = a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
+	return user, f, err
+}
+
 // one does something with the fact of a path and returns what it is then.
 func (a factAPI) one(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
 	user, err := a.user(r)
@@ -118,10 +145,11 @@ type factListJSON struct {
 	Facts      []factJSON `json:"facts"`
 	Total      int        `json:"total"`
 	NextCursor string     `json:"next_cursor,omitempty"`
+	Consent    string     `json:"consent,omitempty"` // turns or none, if the caller's facts must not be shown
 }
 
 func (a factAPI) list(r *http.Request) (any, error) {
-	user, err := a.user(r)
+	user, consent, err := a.reader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +161,9 @@ func (a factAPI) list(r *http.Request) (any, error) {
 	limit, err := intParam(v, "limit", defaultFacts, 1, maxFacts)
 	if err != nil {
 		return nil, err
+	}
+	if consent != caller.All {
+		return factListJSON{Facts: []factJSON{}, Consent: string(consent)}, nil
 	}
 	list, err := a.facts.List(r.Context(), projectOf(r), user, q)
 	if err != nil {
@@ -239,7 +270,13 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, status, newFactJSON(user, f))
 }
 
-func (a factAPI) get(r *http.Request) (any, error) { return a.one(r, a.facts.Get) }
+func (a factAPI) get(r *http.Request) (any, error) {
+	user, f, err := a.read(r)
+	if err != nil {
+		return nil, err
+	}
+	return newFactJSON(user, f), nil
+}
 
 // factEventJSON is a change of a fact.
 type factEventJSON struct {
@@ -256,11 +293,7 @@ type factHistoryJSON struct {
 }
 
 func (a factAPI) history(r *http.Request) (any, error) {
-	user, err := a.user(r)
-	if err != nil {
-		return nil, err
-	}
-	f, err := a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
+	_, f, err := a.read(r)
 	if err != nil {
 		return nil, err
 	}

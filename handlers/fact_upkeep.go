@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/longterm/facts"
 )
 
@@ -68,11 +69,12 @@ type searchFactsRequest struct {
 }
 
 type factsFoundJSON struct {
-	Facts []factJSON `json:"facts"`
+	Facts   []factJSON `json:"facts"`
+	Consent string     `json:"consent,omitempty"` // as in factListJSON
 }
 
 func (a factAPI) search(r *http.Request, in *searchFactsRequest) (any, error) {
-	user, err := a.user(r)
+	user, consent, err := a.reader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +88,9 @@ func (a factAPI) search(r *http.Request, in *searchFactsRequest) (any, error) {
 	if err := selectFacts(&q, in.Kind, in.State); err != nil {
 		return nil, err
 	}
+	if consent != caller.All {
+		return factsFoundJSON{Facts: []factJSON{}, Consent: string(consent)}, nil
+	}
 	list, err := a.facts.Search(r.Context(), projectOf(r), user, q)
 	if err != nil {
 		return nil, err
@@ -95,12 +100,13 @@ func (a factAPI) search(r *http.Request, in *searchFactsRequest) (any, error) {
 
 // blockJSON is what a model is told about a caller.
 type blockJSON struct {
-	Block string     `json:"block"`
-	Facts []factJSON `json:"facts"`
+	Block   string     `json:"block"`
+	Facts   []factJSON `json:"facts"`
+	Consent string     `json:"consent,omitempty"` // as in factListJSON
 }
 
 func (a factAPI) context(r *http.Request) (any, error) {
-	user, err := a.user(r)
+	user, consent, err := a.reader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +121,9 @@ func (a factAPI) context(r *http.Request) (any, error) {
 	}
 	if err := checkQuery(v.Get("query")); err != nil {
 		return nil, err
+	}
+	if consent != caller.All {
+		return blockJSON{Facts: []factJSON{}, Consent: string(consent)}, nil
 	}
 	b, err := a.facts.Context(r.Context(), projectOf(r), user, v.Get("query"), topK, budget)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *agents.Service) {
 	t.Helper()
 	mem := agents.NewService(agents.Config{
-		Ledger: storetest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+		Ledger: storetest.New(t), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
 	c := handlers.Config{
 		Memory: mem, Access: &handlers.Access{DefaultProject: "p", ValidProject: func(string) bool { return true }}, Log: zerolog.Nop(),

@@ -31,14 +31,14 @@ func FuzzIngest(f *testing.F) {
 			f.Add(kind, payload)
 		}
 	}
-	api := func() http.Handler {
+	api := func(t *testing.T) http.Handler {
 		return handlers.New(handlers.Config{
-			Memory: agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now}), Access: &handlers.Access{DefaultProject: "p"},
+			Memory: agents.NewService(agents.Config{Ledger: storetest.New(t), Now: time.Now}), Access: &handlers.Access{DefaultProject: "p"},
 			Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20, Ingest: map[string][]secret.String{"p": {"s"}},
 		})
 	}
 	f.Fuzz(func(t *testing.T, kind int, payload string) {
-		router := api()
+		router := api(t)
 		call := func(method, path, body string) *httptest.ResponseRecorder {
 			req := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 			_, sig := webhook.SignAgora("s", []byte(body))

@@ -51,14 +51,14 @@ func (h *held) now(project string) int {
 // requests and other projects do not wait for them, and those that wait for too long are refused.
 func TestLargeRequestsTakeTurns(t *testing.T) {
 	// Outside the bubble, since their caches have goroutines that never end.
-	store := &held{Ledger: storetest.New(), waiting: map[string]int{}}
+	store := &held{waiting: map[string]int{}}
 	mem := agents.NewService(agents.Config{Ledger: store, Now: time.Now, NewID: uuid.NewString})
 	h := handlers.New(handlers.Config{
 		Memory: mem, Access: &handlers.Access{DefaultProject: "p", ValidProject: func(string) bool { return true }}, Log: zerolog.Nop(),
 		Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 1 << 20, MetricsPage: http.NotFoundHandler(),
 	})
 	synctest.Test(t, func(t *testing.T) {
-		store.free = make(chan struct{})
+		store.Ledger, store.free = storetest.New(t), make(chan struct{})
 		status := map[int]int{}
 		var mu sync.Mutex
 		var wg sync.WaitGroup

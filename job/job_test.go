@@ -19,7 +19,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/storetest"
 )
@@ -41,7 +40,7 @@ func start(t *testing.T, c job.Config, k job.Kind, do func(ctx context.Context, 
 	t.Helper()
 	s := &server{most: map[string]int{}, now: map[string]int{}}
 	if c.Store == nil {
-		c.Store = inmem.New()
+		c.Store = storetest.New(t).Store
 	}
 	c.Now = time.Now
 	s.runner = job.New(c)
@@ -313,7 +312,7 @@ func TestFind(t *testing.T) {
 // other one if the first ends in the middle of it.
 func TestStored(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := inmem.New()
+		store := storetest.New(t).Store
 		slow := func(context.Context, job.Key) (job.Result, error) {
 			time.Sleep(10 * time.Minute) // fake time
 			return job.Done(job.OK), nil
@@ -354,7 +353,7 @@ func TestStored(t *testing.T) {
 // TestAlone: a server that has the store for itself does not wait for the claim of the one before.
 func TestAlone(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := inmem.New()
+		store := storetest.New(t).Store
 		dying := &storetest.CutOff{Store: store}
 		hang := func(ctx context.Context, _ job.Key) (job.Result, error) { <-ctx.Done(); return job.Result{}, ctx.Err() }
 		k := job.Kind{Stored: true}
@@ -382,7 +381,7 @@ func TestAlone(t *testing.T) {
 // TestNow: a server can have a job done at once that another server has stored.
 func TestNow(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := inmem.New()
+		store := storetest.New(t).Store
 		k := job.Kind{Stored: true}
 		a := start(t, job.Config{Store: store}, k, nil)
 		a.stop()
@@ -403,7 +402,7 @@ func TestNow(t *testing.T) {
 // old. If the last try that is allowed crashed the server, the job fails without another.
 func TestGivenUp(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := inmem.New()
+		store := storetest.New(t).Store
 		at := record.Space{Project: "~", Name: "facts/job"}
 		poison := record.Change{ID: "p/poison", Body: []byte(`{"tries":3,"busy":true,"due_ms":1}`), If: record.Absent}
 		if _, err := store.ChangeRecords(t.Context(), at, []record.Change{poison}, record.Limit{}, nil, 1); err != nil {
@@ -436,7 +435,7 @@ func TestGivenUp(t *testing.T) {
 // done again.
 func TestStoreFails(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := &storetest.CutOff{Store: inmem.New()}
+		store := &storetest.CutOff{Store: storetest.New(t).Store}
 		s := start(t, job.Config{Store: store}, job.Kind{Stored: true, Tries: 2}, func(context.Context, job.Key) (job.Result, error) {
 			time.Sleep(time.Second) // fake time
 			return job.Done(job.OK), nil
@@ -483,7 +482,7 @@ func (s sealed) Records(ctx context.Context, at record.Space, q record.Query) ([
 // since its ID is all that is needed.
 func TestBroken(t *testing.T) {
 	in(t, func(t *testing.T) {
-		store := inmem.New()
+		store := storetest.New(t).Store
 		k := job.Kind{Stored: true}
 		before := start(t, job.Config{Store: store}, k, nil)
 		before.stop()

@@ -1,5 +1,5 @@
-// Package store opens stores with an engine above each. A SQLite, a Postgres and an InMemory are
-// memory.Ledger values that have all other methods of their driver.
+// Package store opens stores with an engine above each. A SQLite and a Postgres are memory.Ledger
+// values that have all other methods of their driver.
 package store
 
 import (
@@ -7,12 +7,11 @@ import (
 	"sync/atomic"
 
 	"github.com/heardlog/heardlog/store/engine"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/sqlite"
 )
 
-// SQLite is a store in a file.
+// SQLite is a store in a file or in memory.
 type SQLite struct {
 	*engine.Engine
 	sqliteDriver // one level deeper, so that the engine's methods hide the driver's
@@ -20,7 +19,7 @@ type SQLite struct {
 
 type sqliteDriver struct{ *sqlite.Store }
 
-// OpenSQLite opens a file. See sqlite.Open for its errors.
+// OpenSQLite opens a file, or a store in memory. See sqlite.Open for its errors.
 func OpenSQLite(ctx context.Context, o sqlite.Options, eo engine.Options) (*SQLite, error) {
 	s, err := sqlite.Open(ctx, o)
 	if err != nil {
@@ -59,18 +58,4 @@ func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*
 	eo.Shared, eo.Epoch = true, s.Epoch
 	e.Store(engine.New(s, eo))
 	return &Postgres{e.Load(), postgresDriver{s}}, nil
-}
-
-// InMemory is a store in memory. It is lost with the process.
-type InMemory struct {
-	*engine.Engine
-	inMemoryDriver
-}
-
-type inMemoryDriver struct{ *inmem.Store }
-
-// NewInMemory returns an empty store.
-func NewInMemory(eo engine.Options) *InMemory {
-	s := inmem.New()
-	return &InMemory{engine.New(s, eo), inMemoryDriver{s}}
 }

@@ -27,7 +27,7 @@ func (s small) PutKeys(ctx context.Context, space kv.Space, e []kv.Entry, limit 
 func TestEndpointsPushNothingOut(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_780_000_000, 0)
-	audit := &access.Audit{Store: small{storetest.New()}, Now: func() time.Time { now = now.Add(time.Millisecond); return now }}
+	audit := &access.Audit{Store: small{storetest.New(t)}, Now: func() time.Time { now = now.Add(time.Millisecond); return now }}
 	record := func(what string) {
 		t.Helper()
 		if err := audit.Record(t.Context(), "p", access.Act{What: what}); err != nil {
@@ -59,7 +59,7 @@ func TestEndpointsPushNothingOut(t *testing.T) {
 func TestAuditIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_780_000_000, 0)
-	audit := &access.Audit{Store: small{storetest.New()}, Now: func() time.Time { now = now.Add(time.Millisecond); return now }}
+	audit := &access.Audit{Store: small{storetest.New(t)}, Now: func() time.Time { now = now.Add(time.Millisecond); return now }}
 	for i := range room + 15 {
 		if err := audit.Record(t.Context(), "p", access.Act{What: "key.create", On: fmt.Sprint(i)}); err != nil {
 			t.Fatal(i, err)

@@ -45,7 +45,7 @@ func newKey(t *testing.T, keys *access.Keys) access.NewKey {
 // used.
 func TestRevokedElsewhere(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
+	store := storetest.New(t)
 	var c clock
 	here, there := access.NewKeys(store, c.now), access.NewKeys(store, c.now)
 	for _, pause := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond} {
@@ -74,7 +74,7 @@ func TestRevokedElsewhere(t *testing.T) {
 // answer, is not trusted from then on.
 func TestRevokedDuringLookup(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
+	store := storetest.New(t)
 	slow := &slowStore{store, make(chan struct{}, 10), make(chan struct{})}
 	var c clock
 	here, there := access.NewKeys(store, c.now), access.NewKeys(slow, c.now)

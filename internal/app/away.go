@@ -16,10 +16,7 @@ import (
 
 // newAway makes what takes turns while the store is away, if the settings want that.
 func (a *App) newAway(reg prometheus.Registerer) error {
-	known, ok := a.store.(interface {
-		Known(project, id string) (memory.Head, []memory.Message, bool)
-	})
-	if a.cfg.OnStoreFailure != config.PassTurns || a.cfg.InMemory() || !ok {
+	if a.cfg.OnStoreFailure != config.PassTurns || a.cfg.InMemory() {
 		return nil
 	}
 	turns := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -36,7 +33,7 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 	}
 	a.closes(func(context.Context) error { return file.Close() })
 	a.away = away.New(away.Config{
-		Ledger: a.store, Known: known.Known, File: file,
+		Ledger: a.store, Known: a.store.Known, File: file,
 		Store: func(ctx context.Context, project, id string, decide memory.Decision) error {
 			return a.service.Messages.StoreDeferred(ctx, project, id, decide)
 		},

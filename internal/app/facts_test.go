@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -305,5 +306,50 @@ func TestFactsQuota(t *testing.T) {
 	var f fact
 	if s.post(factsPath("anna", "/", draft.ID, "/accept"), nil).ok(&f); f.State != "active" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestFactsConsent: facts of a caller who does not allow them are not shown, and models get no
+// tools. The export has them, they can be deleted, and they are back once the caller allows it.
+func TestFactsConsent(t *testing.T) {
+	t.Parallel()
+	llm := &scripted{}
+	srv := httptest.NewServer(llm)
+	t.Cleanup(srv.Close)
+	s := start(t, "HEARDLOG_LLM_URL="+srv.URL+"/v1")
+	f, gone := s.addFact("anna", `{"content":"Sings in a choir"}`), s.addFact("anna", `{"content":"Has a canoe"}`)
+	id := s.joinAs("new", remembering("anna", `{"tools":true}`))
+	mcp := s.overHTTP("X-Heardlog-User", "anna")
+	paths := []string{"", "/context", "/context?query=choir", "/" + f.ID, "/" + f.ID + "/history"}
+	seen := func() (out string) {
+		for _, path := range paths {
+			out += string(s.get(factsPath("anna", path)).body)
+		}
+		out += string(s.post(factsPath("anna", "/search"), `{"query":"choir"}`).body)
+		for _, args := range []map[string]any{{}, {"query": "choir"}} {
+			var list any
+			mcp.call("list_facts", args, &list)
+			out += fmt.Sprint(list)
+		}
+		llm.script(chunks("b", `{"role":"assistant","content":"Hm."}`, `{}|stop`))
+		s.post(agent(id, "/chat/completions"), `{"stream":true,"messages":[{"role":"user","content":"What is my choir?"}]}`).ok(nil)
+		return out + llm.bodies[len(llm.bodies)-1]
+	}
+	if got := seen(); strings.Count(got, "Sings") < 7 || !strings.Contains(got, `"name":"forget"`) {
+		t.Errorf("with consent: %s", got)
+	}
+	for _, consent := range []string{"turns", "none"} {
+		s.putCaller("anna", "consent", `{"remember":"`+consent+`"}`)
+		if got := seen(); strings.Contains(got, "Sings") || strings.Contains(got, `"name":"forget"`) || strings.Count(got, `"consent":"`+consent+`"`) != 4 {
+			t.Errorf("with consent for %s: %s", consent, got)
+		}
+	}
+	s.do("DELETE", factsPath("anna", "/", gone.ID), nil).is(http.StatusNoContent, nil)
+	if export := string(s.get(v1 + "/users/anna/export").body); !strings.Contains(export, "Sings") || strings.Contains(export, "canoe") {
+		t.Errorf("the export: %s", export)
+	}
+	s.putCaller("anna", "consent", `{"remember":"all"}`)
+	if got := s.facts("anna", "").texts(); !slices.Equal(got, []string{"Sings in a choir"}) {
+		t.Errorf("allowed again: %q", got)
 	}
 }

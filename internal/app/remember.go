@@ -83,22 +83,25 @@ func (f rememberedFacts) Known(ctx context.Context, project, user string, topK, 
 // proofs is how many of the newest messages may prove a fact that a model wants to keep.
 const proofs = 8
 
-// Add implements remember.Facts. The proof is what the caller said last, or shortly before.
+// Add implements remember.Facts. The quote is what the caller said last, or shortly before; all
+// that came since the first of the messages belongs to the proof.
 func (f rememberedFacts) Add(ctx context.Context, g *memory.Agent, content, kind string) (id, state string, err error) {
 	_, msgs, err := f.a.store.Recent(ctx, g.Project, g.ID, proofs, false)
 	if err != nil {
 		return "", "", err
 	}
 	err = fault.New(fault.Invalid, "the caller has said nothing that proves it")
+	last := int64(0) // Seq of the caller's last words
 	for i := len(msgs) - 1; i >= 0; i-- {
 		m := &msgs[i]
 		if m.Role != memory.User || m.Content == "" || m.Source == memory.SourceCommand || m.Source == memory.SourceSilence {
 			continue
 		}
+		last = max(last, m.Seq)
 		var fact *facts.Fact
 		fact, _, err = f.a.facts.Add(ctx, g.Project, g.Settings.Scope.UserID, facts.New{
 			Content: content, Kind: facts.Kind(kind), By: facts.ByTool, Cause: "tool",
-			Source: &facts.Source{AgentID: g.ID, FromSeq: m.Seq, ToSeq: m.Seq, Quote: clipRunes(m.Content, facts.MaxContent), Speaker: string(memory.User)},
+			Source: &facts.Source{AgentID: g.ID, FromSeq: msgs[0].Seq, ToSeq: last, Quote: clipRunes(m.Content, facts.MaxContent), Speaker: string(memory.User)},
 		})
 		if err == nil {
 			return fact.ID, string(fact.State), nil

@@ -32,10 +32,16 @@ type backend interface {
 	Usage(ctx context.Context) ([]memory.Usage, error)
 	// Published returns all endpoints. The pointer stays the same until an endpoint changes.
 	Published() *[]webhook.Endpoint
+	// Known returns what is in the engine's memory of an agent, without asking the store.
+	Known(project, id string) (memory.Head, []memory.Message, bool)
+	// Compact returns unused space to the disk if it is at least so many percent of the store. It
+	// returns the number of bytes.
+	Compact(ctx context.Context, percent int) (bytes int64, err error)
+	// Unfinished reports whether an import into the store was not finished.
+	Unfinished(ctx context.Context) (bool, error)
 }
 
 var (
-	_ backend = (*store.InMemory)(nil)
 	_ backend = (*store.SQLite)(nil)
 	_ backend = (*store.Postgres)(nil)
 )
@@ -51,12 +57,6 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 		log.Error().Err(err).Msg(what)
 	}
 	key := []byte(c.SecretKey.Reveal())
-	if c.InMemory() {
-		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
-		s := store.NewInMemory(engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
-		s.Terms = knowledge.Terms
-		return s, time.Now, nil
-	}
 	if c.StoreURL != "" {
 		s, err := store.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
 			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }, Remember: c.OnStoreFailure == config.PassTurns})
@@ -64,6 +64,9 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 		}
 		return s, s.Now, nil
+	}
+	if c.InMemory() {
+		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
 	}
 	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
 	s, err := store.OpenSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns})
@@ -86,13 +89,7 @@ func durable(s backend) func(ctx context.Context) (prove func() error) {
 // warnUnfinished logs a warning if an import into the store was not finished. The server starts all
 // the same: only the operator knows whether the rest will follow.
 func (a *App) warnUnfinished(ctx context.Context) {
-	s, ok := a.store.(interface {
-		Unfinished(ctx context.Context) (bool, error)
-	})
-	if !ok {
-		return
-	}
-	switch unfinished, err := s.Unfinished(ctx); {
+	switch unfinished, err := a.store.Unfinished(ctx); {
 	case err != nil:
 		a.log.Warn().Err(err).Msg("cannot determine whether the last import finished")
 	case unfinished:

@@ -21,14 +21,11 @@ func (a *App) newUpkeep() {
 	a.jobs.Every(job.OldErasures, 10*time.Minute, a.sweepMarks)
 	old := webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention}
 	a.jobs.Every(job.OldDeliveries, 10*time.Minute, old.Sweep)
-	store, ok := a.store.(interface {
-		Compact(ctx context.Context, percent int) (bytes int64, err error)
-	})
-	if m := a.models.Default; ok && m != nil && m.Report.Compaction != nil {
+	if m := a.models.Default; m != nil && m.Report.Compaction != nil {
 		want := m.Report.Compaction
 		a.jobs.Every(job.Compaction, time.Duration(want.RunIntervalHours)*time.Hour, func(ctx context.Context) error {
 			start := time.Now()
-			bytes, err := store.Compact(ctx, int(want.ThresholdPercent))
+			bytes, err := a.store.Compact(ctx, int(want.ThresholdPercent))
 			if err == nil && bytes > 0 {
 				a.log.Info().Int64("bytes", bytes).Dur("took", time.Since(start)).Msg("unused space was returned to the disk")
 			}

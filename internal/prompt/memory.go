@@ -28,7 +28,7 @@ func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called fu
 	p.known = known.Text
 	asked := p.asked()
 	asked.Used = known.Tokens
-	if r := &t.Agent.Settings.Memory.Remember; r.Inject && r.Tools && t.Agent.Settings.Scope.UserID != "" {
+	if r := &t.Agent.Settings.Memory.Remember; r.Inject && r.Tools && t.Agent.Settings.Scope.UserID != "" && from.Allowed(ctx, t.Agent.Project, t.Agent.Settings.Scope.UserID) {
 		now := remember.Turn{Agent: &t.Agent, ID: t.TurnID, Answer: t.AnswerSeq, Asked: !t.Unsolicited && asked.Words != "", Shown: asked.Shown}
 		p.tools = func(ctx context.Context, name string, arguments []byte) string {
 			called(name)

@@ -29,7 +29,7 @@ type call struct {
 
 func newCall(t *testing.T, edit func(*memory.LLMSettings)) *call {
 	t.Helper()
-	c := &call{T: t, mem: agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})}
+	c := &call{T: t, mem: agents.NewService(agents.Config{Ledger: storetest.New(t), Now: time.Now, NewID: func() string { return "a1" }})}
 	settings := memory.Settings{IdleTimeoutS: -1}
 	if edit != nil {
 		edit(&settings.LLM)

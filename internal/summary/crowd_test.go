@@ -13,7 +13,6 @@ import (
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/storetest"
 )
 
@@ -38,7 +37,7 @@ func (r *readings) Recent(ctx context.Context, project, id string, n int, histor
 func TestWorkerUnwanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := storetest.New()
+		store := storetest.New(t)
 		w := begin(t, store, 0, nil)
 		plain, cut := w.join("p", `{}`), w.join("p", `{"preset":"ovos"}`)
 		w.say("p", plain, 0, 40)
@@ -114,7 +113,7 @@ func TestWorkerCrowd(t *testing.T) {
 	for _, places := range []int{1, 2, 8} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &crowd{agents: 300, looked: map[string]bool{}, gate: make(chan struct{})}
-			jobs := job.New(job.Config{Store: inmem.New(), Now: time.Now})
+			jobs := job.New(job.Config{Store: storetest.New(t).Store, Now: time.Now})
 			c.worker = summary.New(jobs, summary.Config{Memory: c, Places: places})
 			for i := range c.agents {
 				c.worker.Changed("p", fmt.Sprint(i))

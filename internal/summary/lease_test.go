@@ -12,7 +12,6 @@ import (
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/storetest"
 )
@@ -29,7 +28,7 @@ func TestLease(t *testing.T) {
 		w.stop() // the memory alone
 		id := w.join("p", window)
 		w.say("p", id, 0, 10)
-		store := inmem.New()
+		store := storetest.New(t).Store
 		worker := func(store record.Store, ask func(ctx context.Context) (summary.Answer, error)) (*summary.Worker, *job.Runner) {
 			jobs := job.New(job.Config{Store: store, Now: time.Now})
 			return summary.New(jobs, summary.Config{

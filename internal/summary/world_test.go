@@ -19,7 +19,6 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
 	windows "github.com/heardlog/heardlog/memory/window"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/storetest"
 )
 
@@ -53,10 +52,10 @@ var made atomic.Int64
 func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 	t.Helper()
 	if store == nil {
-		store = storetest.New()
+		store = storetest.New(t)
 	}
 	w := &world{t: t, store: store, reg: prometheus.NewRegistry()}
-	w.jobs = job.New(job.Config{Store: inmem.New(), Now: time.Now})
+	w.jobs = job.New(job.Config{Store: storetest.New(t).Store, Now: time.Now})
 	w.worker = summary.New(w.jobs, summary.Config{
 		Memory: w, Places: places, Metrics: w.reg,
 		Ask: func(ctx context.Context, a memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {

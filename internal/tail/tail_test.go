@@ -71,7 +71,7 @@ func (s *countingStore) Messages(ctx context.Context, project, id string, q memo
 
 func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	t.Helper()
-	s := &tailServer{t: t, store: &countingStore{Ledger: storetest.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
+	s := &tailServer{t: t, store: &countingStore{Ledger: storetest.New(t)}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
 	s.mem = newService(s.store)
 	api := handlers.New(handlers.Config{
 		Memory: s.mem, Access: &handlers.Access{DefaultProject: "p"}, Log: zerolog.Nop(), Metrics: handlers.NewMetrics(s.reg), MaxBody: 4 << 20,

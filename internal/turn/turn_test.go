@@ -35,7 +35,7 @@ func newBench(t *testing.T, script fake.Script, edit func(*memory.LLMSettings, *
 	b := &bench{llm: fake.New(fake.Options{Script: script})}
 	back := httptest.NewServer(b.llm)
 	t.Cleanup(back.Close)
-	b.mem = agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
+	b.mem = agents.NewService(agents.Config{Ledger: storetest.New(t), Now: time.Now, NewID: func() string { return "a1" }})
 	transport := llmadapter.NewTransport(new(net.Dialer).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	cfg := turn.Config{

@@ -11,18 +11,18 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/longterm/caller"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
-func newService(now func() time.Time) *caller.Service {
-	return &caller.Service{Records: inmem.New(), Now: now}
+func newService(t testing.TB, now func() time.Time) *caller.Service {
+	return &caller.Service{Records: storetest.New(t).Store, Now: now}
 }
 
 // TestAliases: an alias belongs to one caller at most, and to none any more once it is left out.
 func TestAliases(t *testing.T) {
 	t.Parallel()
-	s := newService(time.Now)
+	s := newService(t, time.Now)
 	ctx := t.Context()
 	set := func(code fault.Code, name string, aliases ...string) {
 		t.Helper()
@@ -68,7 +68,7 @@ func TestAliases(t *testing.T) {
 // TestAliasesAtOnce: of many callers who want one alias at once, one gets it.
 func TestAliasesAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newService(time.Now)
+	s := newService(t, time.Now)
 	var got sync.Map
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -101,7 +101,7 @@ func TestAliasesAtOnce(t *testing.T) {
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_000_000)
-	s := newService(func() time.Time { return now })
+	s := newService(t, func() time.Time { return now })
 	ctx := t.Context()
 	set := func(name string, r caller.Remember, until int64) {
 		t.Helper()
@@ -152,7 +152,7 @@ func TestConsent(t *testing.T) {
 // however large they are, and what they name follows them.
 func TestMovedFacts(t *testing.T) {
 	t.Parallel()
-	s := newService(time.Now)
+	s := newService(t, time.Now)
 	ctx := t.Context()
 	at := func(user string) record.Space { return record.Space{Project: "p", Name: "fact", User: user} }
 	put := func(user, id, content, more string) {

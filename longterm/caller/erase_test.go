@@ -5,22 +5,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/store/storetest"
+
 	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/store"
-	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/record"
 )
 
 // afterPass is a store that calls a function once, after records of a user were erased.
 type afterPass struct {
-	*store.InMemory
+	*store.SQLite
 	do func()
 }
 
 func (s *afterPass) EraseRecords(ctx context.Context, project, user, prefix string) (int, error) {
-	n, err := s.InMemory.EraseRecords(ctx, project, user, prefix)
+	n, err := s.SQLite.EraseRecords(ctx, project, user, prefix)
 	if do := s.do; do != nil {
 		s.do = nil
 		do()
@@ -32,7 +33,7 @@ func (s *afterPass) EraseRecords(ctx context.Context, project, user, prefix stri
 // stored before the erasure notes its end, does not stay.
 func TestGuardBetweenMarks(t *testing.T) {
 	t.Parallel()
-	store := &afterPass{InMemory: store.NewInMemory(engine.Options{})}
+	store := &afterPass{SQLite: storetest.New(t)}
 	memory := agents.NewService(agents.Config{Ledger: store, Now: time.Now, NewID: func() string { return "id" }})
 	s := &caller.Service{
 		Records: store, Ledger: store, Now: time.Now,
@@ -66,7 +67,7 @@ func TestMarks(t *testing.T) {
 	now := time.Now()
 	ids := map[string]bool{}
 	for _, key := range []string{"one", "other"} {
-		store := store.NewInMemory(engine.Options{})
+		store := storetest.New(t)
 		clock := func() time.Time { return now }
 		memory := agents.NewService(agents.Config{Ledger: store, Now: clock, NewID: func() string { return "id" }})
 		s := &caller.Service{
@@ -102,7 +103,7 @@ func TestGuardSwept(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	clock := func() time.Time { return now }
-	store := store.NewInMemory(engine.Options{})
+	store := storetest.New(t)
 	memory := agents.NewService(agents.Config{Ledger: store, Now: clock, NewID: func() string { return "id" }})
 	s := &caller.Service{
 		Records: store, Ledger: store, Now: clock,

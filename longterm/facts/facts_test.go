@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/store/storetest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/longterm/facts"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/store"
-	"github.com/heardlog/heardlog/store/engine"
 )
 
 // kit is a service of facts with the calls that prove them, on a store in memory and a clock of its
@@ -36,7 +36,7 @@ const project, anna = "p", "anna"
 
 func newKit(t *testing.T, edit func(*facts.Config)) *kit {
 	t.Helper()
-	store := store.NewInMemory(engine.Options{})
+	store := storetest.New(t)
 	k := &kit{t: t, ctx: t.Context()}
 	k.now.Store(time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC).UnixMilli())
 	var ids atomic.Int64

@@ -10,7 +10,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memories"
 )
@@ -46,7 +45,7 @@ var explain = map[string]string{
 	ReasonSpeaker:  "only the caller's own words prove this kind of fact",
 	ReasonProposal: "no answer that was heard holds what was proposed",
 	ReasonNoAnswer: "the caller said nothing after the proposal",
-	ReasonWeak:     "it is not certain that the caller heard the proposal; it stays a draft until better evidence comes",
+	ReasonWeak:     "it is not certain that the caller heard what it rests on; it stays a draft until better evidence comes",
 	ReasonUnheard:  "it has words of an answer that the caller did not hear",
 	ReasonDigits:   "it has a number or date that the quote lacks",
 	ReasonNoSource: "the call has no such messages",
@@ -117,10 +116,11 @@ func (s *Service) versions(ctx context.Context, project string, names []string) 
 	return out, err
 }
 
-// around returns the messages of a source, and those after it up to the caller's next words.
+// around returns the messages of a source, the answers right before it, and what comes after it up
+// to the caller's next words.
 func (s *Service) around(ctx context.Context, project string, src *Source, names []string) ([]memory.Message, error) {
 	var out []memory.Message
-	q := memory.MessageQuery{AfterSeq: src.FromSeq - 1, Limit: 200}
+	q := memory.MessageQuery{AfterSeq: max(src.FromSeq-1-maxBefore, 0), Limit: 200}
 	for {
 		msgs, err := s.cfg.Ledger.Messages(ctx, project, src.AgentID, q)
 		if err != nil {
@@ -132,12 +132,12 @@ func (s *Service) around(ctx context.Context, project string, src *Source, names
 				out = append(out, *m)
 			}
 			if src.endsAt(m, said(m, names)) {
-				return out, nil
+				return src.within(out), nil
 			}
 			q.AfterSeq = m.Seq
 		}
 		if len(msgs) < q.Limit {
-			return out, nil
+			return src.within(out), nil
 		}
 	}
 }
@@ -147,11 +147,14 @@ func (src *Source) endsAt(m *memory.Message, said bool) bool {
 	return m.Seq > src.ToSeq && (said && m.Role == memory.User || m.Seq > src.ToSeq+maxProofRange)
 }
 
-// within returns those of the messages of a call that around reads.
+// within returns those of the messages of a call that prove a source: see around.
 func (src *Source) within(msgs []memory.Message) []memory.Message {
 	from := slices.IndexFunc(msgs, func(m memory.Message) bool { return m.Seq >= src.FromSeq })
 	if from < 0 {
 		return nil
+	}
+	for from > 0 && msgs[from-1].Role == memory.Assistant && msgs[from-1].Seq >= src.FromSeq-maxBefore {
+		from--
 	}
 	msgs = msgs[from:]
 	for i := range msgs {
@@ -181,10 +184,10 @@ func judge(f *Fact, msgs []memory.Message) verdict {
 	if missing(f, src.Quote) {
 		return verdict{reason: ReasonDigits}
 	}
-	if f.Kind != Agreement {
-		return verdict{}
+	if f.Kind == Agreement {
+		return agreed(f, msgs, at)
 	}
-	return agreed(f, msgs, at)
+	return heard(f, msgs, at)
 }
 
 // agreed checks that what was proposed in an agreement was heard and answered. at are the messages
@@ -207,22 +210,17 @@ func agreed(f *Fact, msgs, at []memory.Message) verdict {
 	if !slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Role == memory.User && m.Seq > last.Seq }) {
 		return verdict{reason: ReasonNoAnswer}
 	}
-	if unheard(f, msgs) {
+	if newWords(f, msgs, at).unheard() {
 		return verdict{reason: ReasonUnheard}
 	}
 	v := verdict{method: string(last.Method)}
-	for _, m := range proposal {
-		cut := own && cutShort(&m) // the caller may have answered words that were not heard
-		if m.Method.Rank() <= memory.DisconnectOnly.Rank() || cut {
+	for i := range proposal {
+		// What was cut may have been a condition, even if all that the agreement says was heard.
+		if m := &proposal[i]; uncertain(m) || cutShort(m) {
 			v.weak, v.reason, v.method = true, ReasonWeak, string(m.Method)
 		}
 	}
 	return v
-}
-
-// cutShort reports whether some of an answer was not heard.
-func cutShort(m *memory.Message) bool {
-	return m.Role == memory.Assistant && (m.CutGenerated || fold(m.Original()).text != fold(m.Content).text)
 }
 
 // find returns the messages in which the quote of a source was heard: one, or several of the
@@ -378,41 +376,6 @@ func wordSet(s string) map[string]bool {
 		out[w] = true
 	}
 	return out
-}
-
-// unheard reports whether a fact has a word that stands only in the parts of answers that were not
-// heard.
-func unheard(f *Fact, msgs []memory.Message) bool {
-	var lost, known []recall.Term
-	for i := range msgs {
-		m := &msgs[i]
-		known = append(known, recall.Terms(m.Content)...)
-		if cutShort(m) {
-			lost = append(lost, recall.Terms(m.Original())...)
-		}
-	}
-	if len(lost) == 0 {
-		return false
-	}
-	in := func(w recall.Term, list []recall.Term) bool {
-		return slices.ContainsFunc(list, func(t recall.Term) bool { return akin(w, t) })
-	}
-	for _, w := range recall.Terms(f.Content) {
-		if in(w, lost) && !in(w, known) {
-			return true
-		}
-	}
-	return false
-}
-
-// akin reports whether two words have the same stem, or one begins with the other, as payment does
-// with pay.
-func akin(a, b recall.Term) bool {
-	short, long := a[0], b[0]
-	if len(short) > len(long) {
-		short, long = long, short
-	}
-	return len(short) >= 3 && strings.HasPrefix(long, short) || slices.ContainsFunc(a, func(form string) bool { return slices.Contains(b, form) })
 }
 
 // current returns the facts of a caller, locked, after those were withdrawn or expired that no

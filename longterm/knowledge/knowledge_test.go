@@ -64,7 +64,7 @@ func newService(t *testing.T, store record.Store) bases {
 
 func open(t *testing.T) bases {
 	t.Helper()
-	b := newService(t, storetest.New())
+	b := newService(t, storetest.New(t))
 	b.settings(func(*knowledge.Base) {})
 	return b
 }
@@ -504,7 +504,7 @@ func TestImportKilled(t *testing.T) {
 	for n := range 12 {
 		t.Run(fmt.Sprint("after ", n), func(t *testing.T) {
 			t.Parallel()
-			whole := storetest.New()
+			whole := storetest.New(t)
 			b := newService(t, whole)
 			b.settings(func(*knowledge.Base) {})
 			m, err := b.StartImport(t.Context(), project, base, "", knowledge.Document{Name: "d", Format: knowledge.JSONL, Content: text.String()})
@@ -548,7 +548,7 @@ func TestImportKilled(t *testing.T) {
 func TestImportGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := storetest.New()
+		store := storetest.New(t)
 		b := newService(t, store)
 		b.settings(func(*knowledge.Base) {})
 		put := func(at record.Space, id, body string) {

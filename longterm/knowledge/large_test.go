@@ -22,10 +22,8 @@ import (
 
 // stores are those that a large base is searched in.
 var stores = map[string]func(*testing.T) record.Store{
-	"memory": func(*testing.T) record.Store {
-		s := storetest.New()
-		s.Terms = knowledge.Terms
-		return s
+	"memory": func(t *testing.T) record.Store {
+		return storetest.NewWith(t, sqlite.Options{Terms: knowledge.Terms})
 	},
 	"sqlite": func(t *testing.T) record.Store {
 		s, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "db"), Terms: knowledge.Terms}, engine.Options{})

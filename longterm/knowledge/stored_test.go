@@ -14,7 +14,7 @@ import (
 // has the same form.
 func TestStored(t *testing.T) {
 	t.Parallel()
-	b := newService(t, storetest.New())
+	b := newService(t, storetest.New(t))
 	settings := `{"kind":"json_schema","schema":{"type":"object"},"versioning":true,"max_entries":7,"created_ms":1,"updated_ms":2}`
 	entry := `{"version":2,"content":"two","data":{"n":1},"tags":["t"],"source":{"document":"d","heading":"H","from_line":1,"to_line":2},"created_ms":3,"updated_ms":4,` +
 		`"older":[{"version":1,"content":"one","data":{"n":1},"created_ms":3,"updated_ms":3}]}`

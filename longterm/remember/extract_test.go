@@ -14,7 +14,6 @@ import (
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/storetest"
 )
@@ -33,7 +32,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	return &world{
-		t: t, store: inmem.New(), agents: map[string]memory.Agent{}, counts: map[string]int{},
+		t: t, store: storetest.New(t).Store, agents: map[string]memory.Agent{}, counts: map[string]int{},
 		answer: func(context.Context) (string, error) { return "[]", nil },
 	}
 }

@@ -38,7 +38,7 @@ func (s *Service) Known(ctx context.Context, project string, of *memory.Settings
 	defer stop()
 	var k memory.Known
 	var err error
-	if personal = personal && s.allowed(ctx, project, user); personal {
+	if personal = personal && s.Allowed(ctx, project, user); personal {
 		if k, err = s.cfg.Facts.Known(ctx, project, user, r.TopK, r.BudgetTokens); err != nil {
 			s.failed(ctx, "find what is known of a caller", err)
 			return nil
@@ -103,7 +103,7 @@ func (s *Service) Introduce(ctx context.Context, a *memory.Agent) (b Block) {
 		known = &kept
 	}
 	ofCaller := func(id string) bool { return !strings.HasPrefix(id, patternMark) }
-	if known.Text == "" || slices.ContainsFunc(known.IDs, ofCaller) && !s.allowed(ctx, a.Project, user) {
+	if known.Text == "" || slices.ContainsFunc(known.IDs, ofCaller) && !s.Allowed(ctx, a.Project, user) {
 		return b
 	}
 	b.Text, b.IDs = fence(s.nonce(a), strings.Split(known.Text, "\n")), known.IDs
@@ -111,8 +111,8 @@ func (s *Service) Introduce(ctx context.Context, a *memory.Agent) (b Block) {
 	return b
 }
 
-// allowed reports whether a caller's facts may be used. Without an answer they are not.
-func (s *Service) allowed(ctx context.Context, project, user string) bool {
+// Allowed reports whether a caller's facts may be used. Without an answer they are not.
+func (s *Service) Allowed(ctx context.Context, project, user string) bool {
 	ok, err := s.cfg.Allowed(ctx, project, user)
 	if err != nil {
 		s.failed(ctx, "read what a caller allows", err)

@@ -40,14 +40,14 @@ func (x *texts) Take(list []record.Record, _ record.State) error {
 
 // store counts what is read, and lets a test wait in a page after the first one.
 type store struct {
-	*storetest.InMemory
+	record.Store
 	mu            sync.Mutex
 	calls, listed int
 	hold          func()
 }
 
 func (s *store) Records(ctx context.Context, at record.Space, q record.Query) ([]record.Record, record.State, error) {
-	list, state, err := s.InMemory.Records(ctx, at, q)
+	list, state, err := s.Store.Records(ctx, at, q)
 	s.mu.Lock()
 	s.calls++
 	s.listed += len(list)
@@ -131,7 +131,7 @@ func want(t *testing.T, what string, got []string, want ...string) {
 // again if it missed deletions.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	s := &store{InMemory: storetest.New()}
+	s := &store{Store: storetest.New(t)}
 	for name, refuse := range map[string]resident.Refuse{"none": nil, "some": func(record.Space, record.State, int64) error { return nil }} {
 		c := open(s, refuse)
 		want(t, "an empty space", get(t, c, name))
@@ -165,7 +165,7 @@ func TestFollow(t *testing.T) {
 // for all of the memory is not kept, and removed ones are gone.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	s := &store{InMemory: storetest.New()}
+	s := &store{Store: storetest.New(t)}
 	c := open(s, nil)
 	kept := func() (out []string) {
 		for _, k := range c.Keys() {
@@ -194,7 +194,7 @@ func TestBudget(t *testing.T) {
 // without being read again before it changes.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
-	s := &store{InMemory: storetest.New()}
+	s := &store{Store: storetest.New(t)}
 	c := open(s, func(at record.Space, now record.State, size int64) error {
 		if now.Count > 300 || size > 32<<10 {
 			return fmt.Errorf("%s is too large", at.Name)
@@ -231,7 +231,7 @@ func TestRefuse(t *testing.T) {
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &store{InMemory: storetest.New()}
+		s := &store{Store: storetest.New(t)}
 		c := open(s, func(record.Space, record.State, int64) error { return nil })
 		for _, name := range []string{"a", "b", "c"} {
 			s.fill(t, name, 250)

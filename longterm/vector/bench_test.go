@@ -36,7 +36,7 @@ func (l *listed) Record(_ context.Context, _ record.Space, id string) (record.Re
 func benchmark(b *testing.B, n int, make func(rnd *rand.Rand) vector.Document, query func(rnd *rand.Rand) vector.Query) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	c := vector.Collection{Project: "p", Name: "bench"}
-	l := &listed{Store: storetest.New()}
+	l := &listed{Store: storetest.New(b)}
 	for i := range n {
 		d := make(rnd)
 		d.CreatedUS = int64(i)

@@ -14,7 +14,7 @@ import (
 // what is stored now has the same form.
 func TestStored(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
+	store := storetest.New(t)
 	c := collection{t, newService(store), vector.Collection{Project: "p", Name: "docs", User: "anna"}}
 	head := `{"content":"one","metadata":{"k":1},"created_us":5000,"updated_ms":6,"dimensions":2,"made":[{"model":"m","dimensions":3,"scale":0.007874016}]}`
 	body := append(binary.AppendUvarint(nil, uint64(len(head))), head...)

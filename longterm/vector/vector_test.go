@@ -34,7 +34,7 @@ func newService(store record.Store) *vector.Service {
 
 func open(t *testing.T) collection {
 	t.Helper()
-	return collection{t, newService(storetest.New()), vector.Collection{Project: "p", Name: "docs"}}
+	return collection{t, newService(storetest.New(t)), vector.Collection{Project: "p", Name: "docs"}}
 }
 
 // put stores documents, each "id: content".
@@ -280,7 +280,7 @@ func cmpFloat(a, b float64) int {
 // deletions were swept or the collection erased.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
+	store := storetest.New(t)
 	here := collection{t, newService(store), vector.Collection{Project: "p", Name: "docs"}}
 	there := collection{t, newService(store), here.Collection}
 	var docs []string
@@ -312,7 +312,7 @@ func TestTwoServers(t *testing.T) {
 // TestUsers: the documents of a caller are apart from others, and go with the caller.
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
+	store := storetest.New(t)
 	service := newService(store)
 	of := func(project, name, user string) collection {
 		return collection{t, service, vector.Collection{Project: project, Name: name, User: user}}
@@ -415,7 +415,7 @@ func (s *counted) Records(ctx context.Context, space record.Space, q record.Quer
 // TestEmptyCollections: collections without documents leave the memory, too.
 func TestEmptyCollections(t *testing.T) {
 	t.Parallel()
-	service := vector.New(job.New(job.Config{}), vector.Config{Store: storetest.New(), MaxMB: 1, Now: time.Now})
+	service := vector.New(job.New(job.Config{}), vector.Config{Store: storetest.New(t), MaxMB: 1, Now: time.Now})
 	for i := range 3000 {
 		if _, err := service.Search(t.Context(), vector.Collection{Project: "p", Name: fmt.Sprint(i)}, words("x")); err != nil {
 			t.Fatal(err)
@@ -429,7 +429,7 @@ func TestEmptyCollections(t *testing.T) {
 // TestMemory: an index that would exceed its memory is refused, and smaller ones still work.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	reads := &counted{Store: storetest.New()}
+	reads := &counted{Store: storetest.New(t)}
 	service := vector.New(job.New(job.Config{}), vector.Config{Store: reads, MaxMB: 1, Now: time.Now, NewID: func() string { return "x" }})
 	c := collection{t, service, vector.Collection{Project: "p", Name: "large"}}
 	for i := range 20 {

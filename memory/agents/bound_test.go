@@ -128,8 +128,8 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 5))
-			store := storetest.New()
-			s := newService(func(c *agents.Config) { c.Ledger = store })
+			store := storetest.New(t)
+			s := newService(t, func(c *agents.Config) { c.Ledger = store })
 			a := join(t, s, nil)
 			for i := 0; i < 3500; {
 				batch := make([]memory.Message, 1+rnd.IntN(400))
@@ -156,11 +156,11 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 				}
 			}
 			checkBounds(t, store, a.ID)
-			whole := memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
-			part := memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
+			whole := memctx.New(newService(t, func(c *agents.Config) { c.Ledger = store }))
+			part := memctx.New(newService(t, func(c *agents.Config) { c.Ledger = store }))
 			for i := range 36 {
 				if i%12 == 0 { // nothing is kept of before
-					part = memctx.New(newService(func(c *agents.Config) { c.Ledger = store }))
+					part = memctx.New(newService(t, func(c *agents.Config) { c.Ledger = store }))
 				}
 				if i%7 == 3 {
 					if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{anyMessage(rnd, i), anyMessage(rnd, i)}); err != nil {
@@ -197,8 +197,8 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 func TestPromptReadsItsEnd(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(3, 9))
-	counted := &rows{Ledger: storetest.New()}
-	s := newService(func(c *agents.Config) { c.Ledger = counted })
+	counted := &rows{Ledger: storetest.New(t)}
+	s := newService(t, func(c *agents.Config) { c.Ledger = counted })
 	a := join(t, s, nil)
 	for i := 0; i < 3000; {
 		batch := make([]memory.Message, 1+rnd.IntN(400))
@@ -253,8 +253,8 @@ func TestPromptReadsItsEnd(t *testing.T) {
 // newest messages and the newest of the instructions before them, also when both were read before.
 func TestMemoryBeyondTheBound(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
-	s := newService(func(c *agents.Config) { c.Ledger = store })
+	store := storetest.New(t)
+	s := newService(t, func(c *agents.Config) { c.Ledger = store })
 	a := join(t, s, nil)
 	kept := memctx.New(s)
 	said := 0
@@ -388,8 +388,8 @@ func TestBoundsAreKept(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 6))
-			store := storetest.New()
-			s := newService(func(c *agents.Config) { c.Ledger = store })
+			store := storetest.New(t)
+			s := newService(t, func(c *agents.Config) { c.Ledger = store })
 			a := join(t, s, nil)
 			check := func(err error) {
 				t.Helper()
@@ -451,13 +451,13 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 			if name == "more than is read" {
 				most = 6000
 			}
-			first := &rows{Ledger: storetest.New(), blind: true}
-			second := &rows{Ledger: storetest.New()}
+			first := &rows{Ledger: storetest.New(t), blind: true}
+			second := &rows{Ledger: storetest.New(t)}
 			var ledgers [2][]memory.Message
 			reads := int64(0)
 			for i, store := range []*rows{first, second} {
 				rnd := rand.New(rand.NewPCG(7, 8))
-				s := newService(func(c *agents.Config) {
+				s := newService(t, func(c *agents.Config) {
 					c.Ledger = store
 					c.Now = func() time.Time { return time.UnixMilli(1_780_000_000_000) }
 				})
@@ -476,9 +476,9 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 				if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}}); err != nil {
 					t.Fatal(err)
 				}
-				put(60, 50)
+				put(30, 100)
 				store.n.Store(0)
-				put(100, 1)
+				put(50, 1)
 				reads = store.n.Load()
 				if i == 1 {
 					checkBounds(t, store.Ledger, a.ID)
@@ -495,7 +495,7 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 			if !reflect.DeepEqual(ledgers[0], ledgers[1]) {
 				t.Fatalf("(-whole +end):\n%s", cmp.Diff(ledgers[0], ledgers[1]))
 			}
-			if each := reads / 100; each > most {
+			if each := reads / 50; each > most {
 				t.Errorf("an append reads %d messages, %d at most", each, most)
 			}
 		})

@@ -17,7 +17,7 @@ import (
 // Rules: 000-18
 func TestAnswersAreCutBehind(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, func(x *memory.Settings) { x.Memory.Policy = &window.Policy{Preset: "ovos"} })
 	remembered := func() (out []string) {
 		t.Helper()

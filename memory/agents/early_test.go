@@ -43,8 +43,8 @@ func (s lateStore) UpdateEarly(ctx context.Context, project, id string, decide m
 
 func newLate(t *testing.T) (*agents.Service, lateStore, string) {
 	t.Helper()
-	store := lateStore{storetest.New(), make(chan error, 1)}
-	s := newService(func(c *agents.Config) { c.Ledger = store })
+	store := lateStore{storetest.New(t), make(chan error, 1)}
+	s := newService(t, func(c *agents.Config) { c.Ledger = store })
 	return s, store, join(t, s, nil).ID
 }
 
@@ -170,12 +170,12 @@ func (s toldStore) Update(ctx context.Context, project, id string, decide memory
 func TestIdleWithTheAnswer(t *testing.T) {
 	t.Parallel()
 	var look func()
-	store := toldStore{storetest.New(), func() {
+	store := toldStore{storetest.New(t), func() {
 		if look != nil {
 			look()
 		}
 	}}
-	s := newService(func(c *agents.Config) { c.Ledger = store })
+	s := newService(t, func(c *agents.Config) { c.Ledger = store })
 	id := join(t, s, nil).ID
 	turn := begin(t, s, id, nil, user("When is my train?"))
 	looked := 0

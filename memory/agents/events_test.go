@@ -33,16 +33,16 @@ type outbox struct {
 	fault []string
 }
 
-func newOutbox(types ...int) *outbox {
-	o := &outbox{Ledger: storetest.New(), want: map[int]bool{}, ids: map[string]bool{}, last: map[string]int64{}}
+func newOutbox(t testing.TB, types ...int) *outbox {
+	o := &outbox{Ledger: storetest.New(t), want: map[int]bool{}, ids: map[string]bool{}, last: map[string]int64{}}
 	for _, t := range types {
 		o.want[t] = true
 	}
 	return o
 }
 
-func (o *outbox) service() *agents.Service {
-	return newService(func(c *agents.Config) { c.Ledger, c.Events, c.SettleWait = o, o, 50*time.Millisecond })
+func (o *outbox) service(t testing.TB) *agents.Service {
+	return newService(t, func(c *agents.Config) { c.Ledger, c.Events, c.SettleWait = o, o, 50*time.Millisecond })
 }
 
 func (o *outbox) Wants(_ string, eventType int) bool {
@@ -151,8 +151,8 @@ func (o *outbox) told(t *testing.T, want ...string) {
 // changes or leaves the history; nothing else is.
 func TestMessageEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(event.Message)
-	s := o.service()
+	o := newOutbox(t, event.Message)
+	s := o.service(t)
 	a := join(t, s, func(x *memory.Settings) { x.LLM.Greeting = "Hello" })
 	o.told(t, `10002 1 "Hello"`)
 	tool := memory.Message{Role: memory.Tool, ToolCallID: "c", Content: "t"}
@@ -197,8 +197,8 @@ func beginPlan(t *testing.T, s *agents.Service, id string, p agents.Plan) *agent
 // otherwise, and never when nothing changed.
 func TestInterruptedEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(event.Interrupted)
-	s := o.service()
+	o := newOutbox(t, event.Interrupted)
+	s := o.service(t)
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, agents.Answer{Generated: "one two three", Sent: "one two", Err: agents.ErrClientGone})
@@ -235,8 +235,8 @@ func TestInterruptedEvents(t *testing.T) {
 // its own, and of the messages.
 func TestEventsOfOneChange(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(event.Interrupted, event.Message)
-	s := o.service()
+	o := newOutbox(t, event.Interrupted, event.Message)
+	s := o.service(t)
 	a := join(t, s, nil)
 	batch := make([]memory.Message, 0, memory.MaxBatch)
 	for i := range memory.MaxBatch {
@@ -258,8 +258,8 @@ func TestEventsOfOneChange(t *testing.T) {
 // TestUnwantedEvents: where nobody wants an event, none is built.
 func TestUnwantedEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox()
-	s := o.service()
+	o := newOutbox(t)
+	s := o.service(t)
 	a := join(t, s, func(x *memory.Settings) { x.LLM.Greeting = "Hello" })
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, agents.Answer{Generated: "one two three", Sent: "one two", Err: agents.ErrClientGone, Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR"}})
@@ -275,8 +275,8 @@ func TestUnwantedEvents(t *testing.T) {
 // TestEndEvents: 102, 103, 111 and 112 come with the end, in this order of sequence.
 func TestEndEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(event.Left, event.History, event.Metrics, event.Turns, event.Error)
-	s := o.service()
+	o := newOutbox(t, event.Left, event.History, event.Metrics, event.Turns, event.Error)
+	s := o.service(t)
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, agents.Answer{Generated: "yes", Sent: "yes", Complete: true, Timings: memory.Timings{StartMS: 1, FirstTokenMS: 20}})
@@ -291,8 +291,8 @@ func TestEndEvents(t *testing.T) {
 func TestExpiring(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutbox(event.Expiring, event.Left)
-		s := o.service()
+		o := newOutbox(t, event.Expiring, event.Left)
+		s := o.service(t)
 		stop := runUntil(t, s)
 		a := join(t, s, nil)
 		time.Sleep(memory.Lifetime - memory.ExpiringLead - time.Second)
@@ -300,7 +300,7 @@ func TestExpiring(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		o.told(t, "104")
 		stop()
-		stop = runUntil(t, o.service())
+		stop = runUntil(t, o.service(t))
 		time.Sleep(time.Minute)
 		o.told(t)
 		time.Sleep(memory.ExpiringLead)
@@ -311,11 +311,11 @@ func TestExpiring(t *testing.T) {
 		stop()
 	})
 	synctest.Test(t, func(t *testing.T) { // who begins to want it within the last hour gets it then
-		o := newOutbox()
-		stop := runUntil(t, o.service())
-		join(t, o.service(), nil)
+		o := newOutbox(t)
+		stop := runUntil(t, o.service(t))
+		join(t, o.service(t), nil)
 		stop()
-		stop = runUntil(t, o.service())
+		stop = runUntil(t, o.service(t))
 		time.Sleep(memory.Lifetime - memory.ExpiringLead + 10*time.Minute)
 		synctest.Wait()
 		o.told(t)
@@ -329,8 +329,8 @@ func TestExpiring(t *testing.T) {
 		stop()
 	})
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutbox()
-		s := o.service()
+		o := newOutbox(t)
+		s := o.service(t)
 		stop := runUntil(t, s)
 		a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 1800 })
 		for range 143 { // calls keep it from being idle until half an hour before the end

@@ -61,9 +61,14 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 		{Generated: whole, Sent: "The train leaves", Err: errors.New("the upstream broke")},
 		{Generated: whole, Sent: "The train", Err: agents.ErrSuperseded},
 	}
+	s := newService(t, func(c *agents.Config) { c.Now = func() time.Time { return time.UnixMilli(1_780_000_001_000) } })
 	record := func(a agents.Answer, events []happening) memory.Message {
-		s := newService(func(c *agents.Config) { c.Now = func() time.Time { return time.UnixMilli(1_780_000_001_000) } })
 		id := join(t, s, nil).ID
+		defer func() {
+			if err := s.Agents.Leave(t.Context(), "p", id, ""); err != nil {
+				t.Error(err)
+			}
+		}()
 		seq := settle(t, s, begin(t, s, id, nil, user("when?")), a).Seq
 		for _, h := range events {
 			p := agents.Plan{}
@@ -128,7 +133,7 @@ func TestCauseSeen(t *testing.T) {
 		{agents.Answer{Generated: whole, Sent: "one two", Err: agents.ErrClientGone}, memory.ByStartOfSpeech},
 		{agents.Answer{Generated: whole, Sent: whole, Complete: true}, memory.ByAPIInterrupt},
 	} {
-		s := newService(nil)
+		s := newService(t, nil)
 		id := join(t, s, nil).ID
 		seq := settle(t, s, begin(t, s, id, nil, user("when?")), tt.answer).Seq
 		echo := memory.Evidence{Seq: seq, Method: memory.EchoDiff, Heard: "one two"}
@@ -157,7 +162,7 @@ func TestCauseSeen(t *testing.T) {
 func TestUnplayedTurns(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {
-		s := newService(nil)
+		s := newService(t, nil)
 		id := join(t, s, nil).ID
 		seq := settle(t, s, begin(t, s, id, nil, user("one")), agents.Answer{Generated: "first", Sent: "first", Complete: true}).Seq
 		unplayed := []memory.Evidence{{Seq: seq, Method: memory.EchoDiff, State: memory.Unplayed}}

@@ -43,7 +43,7 @@ func TestSize(t *testing.T) {
 // evidence.
 func TestSizeIsStored(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, func(s *memory.Settings) { s.LLM.Greeting = "Grüß Gott" })
 	turn := begin(t, s, a.ID, nil, user("hello"))
 	settle(t, s, turn, agents.Answer{Generated: "four score and seven", Sent: "four score and seven", Complete: true})
@@ -95,7 +95,7 @@ func TestWhatIsShown(t *testing.T) {
 func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	system := memory.Message{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	in := []memory.Message{system, user("a"), llm("b"), system, system, user("c"), system, llm("d"), user("e")}
 	stored, err := s.Messages.Append(t.Context(), "p", a.ID, in)

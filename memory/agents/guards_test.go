@@ -19,7 +19,7 @@ import (
 // A short text that names a long value many times is refused, not made.
 func TestTemplatesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	long := map[string]string{"a": strings.Repeat("x", 100_000)}
 	for name, edit := range map[string]func(*memory.Settings){
 		"greeting": func(x *memory.Settings) { x.LLM.Greeting = strings.Repeat("{{a}}", 2000) },
@@ -48,7 +48,7 @@ func TestEvidenceTotalOrder(t *testing.T) {
 	}
 	var want string
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		s := newService(nil)
+		s := newService(t, nil)
 		a := join(t, s, nil)
 		if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("count"), llm("one two three four five")}); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestEvidenceTotalOrder(t *testing.T) {
 // An answer that was cut while it was made stays cut, even if all that was made of it was heard.
 func TestCutAnswerStaysCut(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	settle(t, s, begin(t, s, a.ID, nil, user("go")), agents.Answer{Generated: "one two", Sent: "one two", Err: agents.ErrInterrupted})
 	heard := "one two"
@@ -88,7 +88,7 @@ func TestCutAnswerStaysCut(t *testing.T) {
 // What was said when the end overtook it still comes into the ledger.
 func TestAnswerAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	s := newService(func(c *agents.Config) { c.SettleWait = time.Millisecond })
+	s := newService(t, func(c *agents.Config) { c.SettleWait = time.Millisecond })
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("go"))
 	if err := s.Agents.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {
@@ -107,7 +107,7 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 // A repeated speak says nothing again, and cuts nobody.
 func TestSpeakAgainCutsNobody(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	speak := func() {
 		if _, err := s.Turns.Speak(t.Context(), "p", a.ID, "hello", agents.SpeakInterrupt, "k1"); err != nil {
@@ -128,7 +128,7 @@ func TestTimersUnderLoad(t *testing.T) {
 	t.Run("farewells hold up nobody", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			var turns []*agents.Turn
 			for i := range 50 {
@@ -162,7 +162,7 @@ func TestTimersUnderLoad(t *testing.T) {
 	t.Run("requests do not break a silence, nor is a watched agent idle", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) {
 				x.Silence = memory.Silence{TimeoutMS: 1000, Action: "speak", Content: "hm?"}
@@ -194,8 +194,8 @@ func TestTimersUnderLoad(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var errs []error
-			store := storetest.New()
-			s := newService(func(c *agents.Config) {
+			store := storetest.New(t)
+			s := newService(t, func(c *agents.Config) {
 				c.Ledger, c.Retention = store, time.Second
 				c.OnError = func(what string, err error) { errs = append(errs, errors.New(what+": "+err.Error())) }
 			})

@@ -32,8 +32,8 @@ func (s *readCounter) Recent(ctx context.Context, project, id string, n int, his
 func TestHistoryIsOneRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ own, said, want, reads int }{{4, 60, 4, 1}, {0, 60, 32, 1}, {50, 60, 50, 2}, {50, 10, 10, 1}} {
-		store := &readCounter{Ledger: storetest.New()}
-		s := newService(func(c *agents.Config) { c.Ledger = store })
+		store := &readCounter{Ledger: storetest.New(t)}
+		s := newService(t, func(c *agents.Config) { c.Ledger = store })
 		a, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: c.own}}})
 		if err != nil {
 			t.Fatal(err)

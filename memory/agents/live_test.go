@@ -31,10 +31,10 @@ func (s *awayStore) Live(ctx context.Context, each func(memory.Head) error) erro
 func TestRunWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &awayStore{Ledger: storetest.New()}
+		store := &awayStore{Ledger: storetest.New(t)}
 		store.away.Store(3)
 		told := 0
-		s := newService(func(c *agents.Config) {
+		s := newService(t, func(c *agents.Config) {
 			c.Ledger = store
 			c.OnError = func(string, error) { told++ }
 		})

@@ -14,7 +14,7 @@ import (
 
 func marksService(t *testing.T) (*agents.Service, string) {
 	t.Helper()
-	s := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a" }})
+	s := agents.NewService(agents.Config{Ledger: storetest.New(t), Now: time.Now, NewID: func() string { return "a" }})
 	a, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n"})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestFeed(t *testing.T) {
 // and bears no revisions of where it stood before.
 func TestMarksOfCopies(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	first := again(t, s, agents.JoinRequest{Name: "desk"})
 	call := memory.Message{
 		Role: memory.Assistant, Source: memory.SourceLLM, ToolCalls: []byte(`[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]`), Method: memory.AssumedFull,

@@ -60,11 +60,11 @@ func TestOpenEnd(t *testing.T) {
 		}, `103 1 "a" 3 "b" turn 0 answer_running`},
 		{"lost with its process", func(t *testing.T, o *outbox, s *agents.Service, id string) *agents.Service {
 			begin(t, s, id, nil, user("a"))
-			return o.service()
+			return o.service(t)
 		}, `103 1 "a" turn 0 answer_lost`},
 		{"lost long ago", func(t *testing.T, o *outbox, s *agents.Service, id string) *agents.Service {
 			begin(t, s, id, nil, user("a"))
-			s = o.service()
+			s = o.service(t)
 			if _, err := s.Messages.Append(t.Context(), "p", id, []memory.Message{user("b"), llm("c")}); err != nil {
 				t.Fatal(err)
 			}
@@ -79,8 +79,8 @@ func TestOpenEnd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutbox(event.History)
-			s := o.service()
+			o := newOutbox(t, event.History)
+			s := o.service(t)
 			a := join(t, s, nil)
 			s = tt.do(t, o, s, a.ID)
 			if err := s.Agents.End(t.Context(), "p", a.ID, memory.EndOK); err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/store/engine"
-	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // processes serve one store. Their questions wait in left until the test delivers them. In a
 // database, too, a question may arrive after the process that asked it is gone.
 type processes struct {
-	store *inmem.Store
+	store memory.Store
 	mu    sync.Mutex
 	left  []memory.Question
 	reply []memory.Reply
@@ -34,7 +34,7 @@ type process struct {
 func (all *processes) start(t *testing.T) *process {
 	t.Helper()
 	p := &process{calls: make(chan memory.Question)}
-	p.Service = newService(func(c *agents.Config) {
+	p.Service = newService(t, func(c *agents.Config) {
 		c.Ledger, c.Peers = heldStore{engine.New(all.store, engine.Options{Shared: true}), p}, wire{all: all, calls: p.calls}
 	})
 	run(t, p.Service)
@@ -142,7 +142,7 @@ func TestQuestionOfTheDead(t *testing.T) {
 			t.Run(name+", then "+next, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					all := &processes{store: inmem.New()}
+					all := &processes{store: storetest.Shared{Store: storetest.New(t).Store}}
 					first, dead, alive := all.start(t), all.start(t), all.start(t)
 					id := join(t, first.Service, nil).ID
 					begin(t, first.Service, id, nil, words("one")) // and it dies
@@ -172,7 +172,7 @@ func TestQuestionOfTheLiving(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					all := &processes{store: inmem.New()}
+					all := &processes{store: storetest.Shared{Store: storetest.New(t).Store}}
 					speaks, asks := all.start(t), all.start(t)
 					id := join(t, speaks.Service, nil).ID
 					stored := make(chan struct{})
@@ -212,7 +212,7 @@ func TestQuestionOfTheLiving(t *testing.T) {
 func TestQuestionAtAStaleLedger(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := &processes{store: inmem.New()}
+		all := &processes{store: storetest.Shared{Store: storetest.New(t).Store}}
 		first, asks, stale := all.start(t), all.start(t), all.start(t)
 		id := join(t, first.Service, nil).ID
 		again := make(chan struct{})

@@ -39,9 +39,9 @@ func (b *between) UpdateEarly(ctx context.Context, project, id string, decide me
 // came meanwhile is seen.
 func TestTrimOfABusyAgent(t *testing.T) {
 	t.Parallel()
-	store := &between{Ledger: storetest.New()}
-	s := newService(func(c *agents.Config) { c.Ledger = store })
-	other := newService(func(c *agents.Config) { c.Ledger = store.Ledger })
+	store := &between{Ledger: storetest.New(t)}
+	s := newService(t, func(c *agents.Config) { c.Ledger = store })
+	other := newService(t, func(c *agents.Config) { c.Ledger = store.Ledger })
 	a := join(t, s, nil)
 	for i := range 6 {
 		if _, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint(i))}); err != nil {
@@ -70,9 +70,9 @@ func TestTrimOfABusyAgent(t *testing.T) {
 func TestSummaryUpToWhatComes(t *testing.T) {
 	t.Parallel()
 	for _, writes := range []int{1, 100} {
-		store := &between{Ledger: storetest.New()}
-		s := newService(func(c *agents.Config) { c.Ledger = store })
-		other := newService(func(c *agents.Config) { c.Ledger = store.Ledger })
+		store := &between{Ledger: storetest.New(t)}
+		s := newService(t, func(c *agents.Config) { c.Ledger = store })
+		other := newService(t, func(c *agents.Config) { c.Ledger = store.Ledger })
 		a := join(t, s, nil)
 		stored, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), llm("two")})
 		if err != nil {
@@ -109,7 +109,7 @@ func TestSummaryUpToWhatComes(t *testing.T) {
 // else has.
 func TestCopiesAreNoTurns(t *testing.T) {
 	t.Parallel()
-	s := newService(func(c *agents.Config) { c.MaxMessages = 5 })
+	s := newService(t, func(c *agents.Config) { c.MaxMessages = 5 })
 	a := join(t, s, nil)
 	call := memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: "I look", ToolCalls: json.RawMessage(`[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]`)}
 	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), call, user("two"), llm("three"), user("four")}); err != nil {

@@ -20,14 +20,17 @@ import (
 )
 
 // newService makes a service on a store in memory, with ids that count up.
-func newService(edit func(*agents.Config)) *agents.Service {
+func newService(t testing.TB, edit func(*agents.Config)) *agents.Service {
 	var n atomic.Int64
 	c := agents.Config{
-		Ledger: storetest.New(), Now: time.Now,
+		Now:   time.Now,
 		NewID: func() string { return fmt.Sprintf("agent-%04d", n.Add(1)) },
 	}
 	if edit != nil {
 		edit(&c)
+	}
+	if c.Ledger == nil {
+		c.Ledger = storetest.New(t)
 	}
 	return agents.NewService(c)
 }
@@ -87,7 +90,7 @@ func TestTurnNumbers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			for _, batch := range []bool{true, false} {
-				s := newService(nil)
+				s := newService(t, nil)
 				a := join(t, s, nil)
 				var got []memory.Message
 				if batch {
@@ -115,7 +118,7 @@ func TestTurnNumbers(t *testing.T) {
 
 func TestTurnNumbersNeverGoDown(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	m := user("a")
 	m.TurnID, m.GivenTurn = 5, true
@@ -160,7 +163,7 @@ func settle(t *testing.T, s *agents.Service, turn *agents.Turn, a agents.Answer)
 // A late answer stands behind its question, whatever came meanwhile.
 func TestLateAnswerKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	first := begin(t, s, a.ID, nil, user("one"))
 	second := begin(t, s, a.ID, nil, user("two"))
@@ -181,7 +184,7 @@ func TestLateAnswerKeepsItsPlace(t *testing.T) {
 
 func TestEmptyAnswerLeavesTheTurnOpen(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	settle(t, s, begin(t, s, a.ID, nil, user("one")), agents.Answer{Complete: true})
 	turn := begin(t, s, a.ID, nil, user("two"))
@@ -198,7 +201,7 @@ func TestEmptyAnswerLeavesTheTurnOpen(t *testing.T) {
 // the ledger.
 func TestGhost(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	var cause error
 	ghost := begin(t, s, a.ID, func(err error) { cause = err }, user("hello"))
@@ -224,7 +227,7 @@ func TestGhost(t *testing.T) {
 
 func TestInterruptInFlight(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := join(t, s, nil)
 	cut := make(chan error, 1)
 	turn := begin(t, s, a.ID, func(err error) { cut <- err }, user("tell me"))
@@ -258,7 +261,7 @@ func TestEvidenceOrder(t *testing.T) {
 		{Heard: text("the train")},
 	}
 	record := func(order []int) memory.Message {
-		s := newService(nil)
+		s := newService(t, nil)
 		a := join(t, s, nil)
 		if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("when?"), llm(whole)}); err != nil {
 			t.Fatal(err)
@@ -322,7 +325,7 @@ func TestTimers(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 10 })
 			time.Sleep(9 * time.Second) // fake time
@@ -340,7 +343,7 @@ func TestTimers(t *testing.T) {
 	t.Run("an answer in flight is activity", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 10 })
 			turn := begin(t, s, a.ID, nil, user("long"))
@@ -358,7 +361,7 @@ func TestTimers(t *testing.T) {
 	t.Run("lifetime", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, nil)
 			time.Sleep(memory.Lifetime - time.Second)
@@ -374,7 +377,7 @@ func TestTimers(t *testing.T) {
 	t.Run("silence speaks once each silence", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) {
 				x.Silence = memory.Silence{TimeoutMS: 1000, Action: "speak", Content: "still there, {{who}}?"}
@@ -412,7 +415,7 @@ func TestTimers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			thoughts := 0
 			var s *agents.Service
-			s = newService(func(c *agents.Config) {
+			s = newService(t, func(c *agents.Config) {
 				c.Think = func(_ context.Context, _, id, text string) error {
 					thoughts++
 					m := memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text}
@@ -434,7 +437,7 @@ func TestTimers(t *testing.T) {
 	t.Run("delayed greeting", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.LLM.Greeting, x.LLM.GreetingDelay = "hello", 500 })
 			if _, msgs, _ := s.Messages.Recent(t.Context(), "p", a.ID, 1); len(msgs) != 0 {
@@ -451,7 +454,7 @@ func TestTimers(t *testing.T) {
 	t.Run("leave with a farewell waits for the answer", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.Farewell = memory.Farewell{Graceful: true, TimeoutS: 30} })
 			turn := begin(t, s, a.ID, nil, user("bye"))
@@ -482,7 +485,7 @@ func TestTimers(t *testing.T) {
 	t.Run("leave cuts the answer in flight and keeps it", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s := newService(nil)
+			s := newService(t, nil)
 			run(t, s)
 			a := join(t, s, nil)
 			cut := make(chan error, 1)

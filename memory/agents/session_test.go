@@ -49,7 +49,7 @@ func leave(t *testing.T, s *agents.Service, a memory.Agent) {
 // Rules: 002-12, 004-7
 func TestInheritFull(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	first := again(t, s, agents.JoinRequest{Name: "desk"})
 	said := llm("At nine from")
 	said.ID, said.Generated, said.Interrupted, said.InterruptMS = "a1", "At nine from platform two.", true, 5
@@ -110,7 +110,7 @@ func TestInheritFull(t *testing.T) {
 // Rules: 004-7
 func TestInheritFrom(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	from := func(r agents.JoinRequest) string {
 		t.Helper()
 		r.Inherit = memory.InheritFull
@@ -162,7 +162,7 @@ func TestInheritFrom(t *testing.T) {
 // since.
 func TestInheritInstructions(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	first := again(t, s, agents.JoinRequest{Name: "n"})
 	msgs := []memory.Message{{Role: memory.System, Content: "be brief"}, user("old")}
 	for len(msgs) < agents.MaxInherited+5 {
@@ -191,7 +191,7 @@ func TestInheritInstructions(t *testing.T) {
 // left behind.
 func TestInheritBounds(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	first := again(t, s, agents.JoinRequest{Name: "n"})
 	msgs := []memory.Message{user("old"), {Role: memory.Assistant, Source: memory.SourceLLM, ToolCalls: json.RawMessage(`[{"id":"c"}]`)}, {Role: memory.Tool, ToolCallID: "c", Content: "r"}}
 	for i := len(msgs); i < agents.MaxInherited+2; i++ {
@@ -218,7 +218,7 @@ func TestInheritBounds(t *testing.T) {
 func TestInheritSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newService(nil)
+		s := newService(t, nil)
 		first := again(t, s, agents.JoinRequest{Name: "n"})
 		if _, err := s.Messages.Append(t.Context(), "p", first.ID, []memory.Message{user("old")}); err != nil {
 			t.Fatal(err)
@@ -270,7 +270,7 @@ func TestDropIdle(t *testing.T) {
 		t.Run(fmt.Sprint(drop), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newService(func(c *agents.Config) { c.MaxAgents, c.DropIdle = 3, drop })
+				s := newService(t, func(c *agents.Config) { c.MaxAgents, c.DropIdle = 3, drop })
 				var joined []memory.Agent
 				for i := range 3 {
 					joined = append(joined, again(t, s, agents.JoinRequest{Name: fmt.Sprint(i)}))
@@ -315,7 +315,7 @@ func TestDropIdle(t *testing.T) {
 // TestDropIdleBusy: no agent is dropped if all of them are busy.
 func TestDropIdleBusy(t *testing.T) {
 	t.Parallel()
-	s := newService(func(c *agents.Config) { c.MaxAgents, c.DropIdle = 1, true })
+	s := newService(t, func(c *agents.Config) { c.MaxAgents, c.DropIdle = 1, true })
 	a := again(t, s, agents.JoinRequest{Name: "busy"})
 	stop := s.Messages.Follow("p", a.ID).Close
 	defer stop()
@@ -329,7 +329,7 @@ func TestDropIdleBusy(t *testing.T) {
 func TestDropIdleRace(t *testing.T) {
 	t.Parallel()
 	const limit = 4
-	s := newService(func(c *agents.Config) { c.MaxAgents, c.DropIdle = limit, true })
+	s := newService(t, func(c *agents.Config) { c.MaxAgents, c.DropIdle = limit, true })
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
@@ -352,7 +352,7 @@ func TestDropIdleRace(t *testing.T) {
 // Rules: 004-7
 func TestSessionTTL(t *testing.T) {
 	t.Parallel()
-	s := newService(func(c *agents.Config) { c.IdleTimeout = 30 * time.Minute })
+	s := newService(t, func(c *agents.Config) { c.IdleTimeout = 30 * time.Minute })
 	ossa := memory.Memory{Policy: &window.Policy{Preset: "ossa"}}
 	for name, tt := range map[string]struct {
 		settings memory.Settings

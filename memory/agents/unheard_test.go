@@ -47,7 +47,7 @@ func TestUnheardTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var o tally
-			s := newService(func(c *agents.Config) { c.Observe = &o })
+			s := newService(t, func(c *agents.Config) { c.Observe = &o })
 			a := join(t, s, nil)
 			turn, err := s.Turns.Begin(t.Context(), "p", a.ID, agents.TurnRequest{
 				Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
@@ -83,7 +83,7 @@ func TestUnheardTokens(t *testing.T) {
 func TestUnheardTokensOfOthers(t *testing.T) {
 	t.Parallel()
 	var o tally
-	s := newService(func(c *agents.Config) { c.Observe = &o })
+	s := newService(t, func(c *agents.Config) { c.Observe = &o })
 	a := join(t, s, nil)
 	if _, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{user("a"), llm(strings.Repeat("said elsewhere ", 10))}); err != nil {
 		t.Fatal(err)

@@ -11,18 +11,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heardlog/heardlog/store/sqlite"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/away"
 	"github.com/heardlog/heardlog/store/engine"
-	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // disk is a store in memory that fails as a test wants.
 type disk struct {
-	*inmem.Store
+	*sqlite.Store
 	mu   sync.Mutex
 	fail string
 }
@@ -89,7 +91,7 @@ const project, id = "p", "a"
 
 func newHouse(t testing.TB) *house {
 	t.Helper()
-	d := &disk{Store: inmem.New()}
+	d := &disk{Store: storetest.New(t).Store}
 	h := &house{t: t, disk: d, ledger: engine.New(d, engine.Options{Remember: true}), path: filepath.Join(t.TempDir(), "kept")}
 	if _, _, err := h.ledger.Create(t.Context(), memory.Agent{ID: id, Project: project, Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{}); err != nil {
 		t.Fatal(err)

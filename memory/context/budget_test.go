@@ -15,7 +15,7 @@ import (
 // that in tokens, and what is told stays within them.
 func TestBudgetCountsWhatIsTold(t *testing.T) {
 	t.Parallel()
-	s := newService()
+	s := newService(t)
 	a := join(t, s)
 	cut := llm("Once")
 	cut.Generated, cut.Interrupted = "Once "+strings.Repeat("upon a time ", 200), true

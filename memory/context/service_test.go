@@ -20,9 +20,9 @@ type service struct {
 	mem *agents.Service
 }
 
-func newService() service {
+func newService(t testing.TB) service {
 	var n atomic.Int64
-	m := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }})
+	m := agents.NewService(agents.Config{Ledger: storetest.New(t), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }})
 	return service{memctx.New(m), m}
 }
 
@@ -47,7 +47,7 @@ func llm(text string) memory.Message {
 // clear and change policies at once, and a context that was given does not change any more.
 func TestContextIsNeverBehind(t *testing.T) {
 	t.Parallel()
-	s := newService()
+	s := newService(t)
 	a := join(t, s)
 	full := &window.Policy{Preset: "full"}
 	var wg sync.WaitGroup

@@ -21,11 +21,14 @@ import (
 
 const told = "The train leaves at nine from platform two. Shall I book a seat?"
 
-func newService(edit func(*agents.Config)) *agents.Service {
+func newService(t testing.TB, edit func(*agents.Config)) *agents.Service {
 	var n atomic.Int64
-	c := agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}
+	c := agents.Config{Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}
 	if edit != nil {
 		edit(&c)
+	}
+	if c.Ledger == nil {
+		c.Ledger = storetest.New(t)
 	}
 	return agents.NewService(c)
 }
@@ -65,7 +68,7 @@ func number(n int64) *int64 { return &n }
 // fixed is a service whose clock stands still, so that records can be compared.
 func fixed(t *testing.T) *agents.Service {
 	t.Helper()
-	return newService(func(c *agents.Config) { c.Now = func() time.Time { return time.UnixMilli(1_780_000_100_000) } })
+	return newService(t, func(c *agents.Config) { c.Now = func() time.Time { return time.UnixMilli(1_780_000_100_000) } })
 }
 
 // conversation makes an agent with these messages.
@@ -270,7 +273,7 @@ func TestTurnsCountFromZeroOrOne(t *testing.T) {
 // a cut ends it.
 func TestReportOfAnswerInFlight(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	a := conversation(t, s, user("Hi"), llm("The train leaves in the morning."))
 	fly := func(cut func(error)) *agents.Turn {
 		turn := begin(t, s, a.ID, cut, user("When?"))

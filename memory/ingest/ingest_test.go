@@ -36,11 +36,14 @@ func (s service) File(ctx context.Context, project string, n ingest.Notice) (cha
 	return ingest.Service{Memory: s.Service}.File(ctx, project, n)
 }
 
-func newService(edit func(*agents.Config)) service {
+func newService(t testing.TB, edit func(*agents.Config)) service {
 	var made atomic.Int64
-	c := agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
+	c := agents.Config{Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
 	if edit != nil {
 		edit(&c)
+	}
+	if c.Ledger == nil {
+		c.Ledger = storetest.New(t)
 	}
 	return service{agents.NewService(c)}
 }
@@ -115,6 +118,16 @@ func recordOf(t *testing.T, s service, id string) archived {
 	return archived{a, msgs}
 }
 
+// takeRecord is recordOf for an agent that it erases.
+func takeRecord(t *testing.T, s service, id string) archived {
+	t.Helper()
+	out := recordOf(t, s, id)
+	if err := s.Agents.Erase(t.Context(), "p", id); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // sameRecord compares as stored.
 func sameRecord(t *testing.T, want, got archived) {
 	t.Helper()
@@ -170,12 +183,11 @@ func TestFileAnyOrder(t *testing.T) {
 	for name, call := range map[string]func(string) []ingest.Notice{"heard": heardCall, "numbered": numberedCall} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newService(nil)
+			s := newService(t, nil)
 			notices := call("a")
 			file(t, s, notices...)
-			want := recordOf(t, s, "a")
+			want := takeRecord(t, s, "a")
 			permutations(len(notices), func(order []int) {
-				s := newService(nil)
 				for i, at := range order {
 					file(t, s, notices[at])
 					if again := notices[order[i/2]]; i%2 == 0 {
@@ -184,7 +196,7 @@ func TestFileAnyOrder(t *testing.T) {
 						}
 					}
 				}
-				sameRecord(t, want, recordOf(t, s, "a"))
+				sameRecord(t, want, takeRecord(t, s, "a"))
 				if t.Failed() {
 					t.Fatalf("order %v", order)
 				}
@@ -199,7 +211,7 @@ func TestFileInterleaved(t *testing.T) {
 	t.Parallel()
 	var all []ingest.Notice
 	ids := []string{"a", "b", "c", "d"}
-	plain := newService(nil)
+	plain := newService(t, nil)
 	for i, id := range ids {
 		call := heardCall
 		if i%2 == 1 {
@@ -214,7 +226,7 @@ func TestFileInterleaved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newService(func(c *agents.Config) { c.Ledger = file })
+		s := newService(t, func(c *agents.Config) { c.Ledger = file })
 		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		var at sync.WaitGroup
 		for worker := range 4 {
@@ -242,7 +254,7 @@ func TestFileInterleaved(t *testing.T) {
 // TestFileRecord looks at what the record says.
 func TestFileRecord(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	file(t, s, heardCall("a")...)
 	r := recordOf(t, s, "a")
 	if a := r.Agent; a.Name != "desk" || a.Status != memory.Stopped || a.Message != memory.EndIdle || a.StartMS != archiveStart+123 || a.StopMS != archiveStart+60_456 ||
@@ -281,7 +293,7 @@ func TestFileRecord(t *testing.T) {
 // TestFileNumbered: what a history tells stands, whatever a turn table says.
 func TestFileNumbered(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	file(t, s, numberedCall("a")...)
 	msgs := recordOf(t, s, "a").Messages
 	if len(msgs) != 4 {
@@ -303,7 +315,7 @@ func TestFileNumbered(t *testing.T) {
 // that runs here.
 func TestFileRefuses(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
+	s := newService(t, nil)
 	own, err := s.Agents.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "own", Properties: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
@@ -352,7 +364,7 @@ func (n noneOf) Body(f agents.EventFacts) ([]byte, error) {
 func TestFileExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newService(func(c *agents.Config) { c.IdleTimeout, c.Events = time.Minute, noneOf{t} })
+		s := newService(t, func(c *agents.Config) { c.IdleTimeout, c.Events = time.Minute, noneOf{t} })
 		done := make(chan error, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { done <- s.Agents.Run(ctx) }()

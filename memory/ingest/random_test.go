@@ -61,24 +61,28 @@ func anyNotice(r *rand.Rand, n int) ingest.Notice {
 // difference.
 func TestFileRandom(t *testing.T) {
 	t.Parallel()
+	s := newService(t, nil)
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		notices := make([]ingest.Notice, 2+r.IntN(5))
 		for i := range notices {
 			notices[i] = anyNotice(r, i)
 		}
-		s := newService(nil)
-		file(t, s, notices...)
-		want := recordOf(t, s, "a")
+		want := onlyRecord(t, s, notices...)
 		for range 8 {
 			some := append(append([]ingest.Notice{}, notices...), notices[r.IntN(len(notices))])
 			r.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
-			again := newService(nil)
-			file(t, again, some...)
-			sameRecord(t, want, recordOf(t, again, "a"))
+			sameRecord(t, want, onlyRecord(t, s, some...))
 			if t.Failed() {
 				t.Fatalf("seed %d: %+v", seed, some)
 			}
 		}
 	}
+}
+
+// onlyRecord files notices and returns the record that they make, which it erases.
+func onlyRecord(t *testing.T, s service, notices ...ingest.Notice) archived {
+	t.Helper()
+	file(t, s, notices...)
+	return takeRecord(t, s, "a")
 }

@@ -24,7 +24,7 @@ type shelf struct {
 }
 
 func newShelf(t *testing.T, gc memory.GC) shelf {
-	store := storetest.New()
+	store := storetest.New(t)
 	return shelf{&kv.Service{Store: store, Agents: store, Now: time.Now, MaxMB: 1, GC: gc}, t}
 }
 

@@ -22,7 +22,7 @@ import (
 func TestWorkingMemoryExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := storetest.New()
+		store := storetest.New(t)
 		w := &kv.Service{Store: store, Agents: store, Now: time.Now}
 		a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
 		a.Settings.Memory.Working.TTL = 90

@@ -25,7 +25,7 @@ type store interface {
 }
 
 // newService makes a service on a store in memory, of which a project may hold most items.
-func newService(most int) memories.Service { return serviceOn(storetest.New(), most) }
+func newService(t testing.TB, most int) memories.Service { return serviceOn(storetest.New(t), most) }
 
 // serviceOn makes a service on a store.
 func serviceOn(s store, most int) memories.Service {
@@ -39,7 +39,7 @@ func serviceOn(s store, most int) memories.Service {
 // given.
 func TestItemsOfOneID(t *testing.T) {
 	t.Parallel()
-	s := newService(0)
+	s := newService(t, 0)
 	a, err := s.Memory.Agents.Join(t.Context(), agents.JoinRequest{Project: "p"})
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestItemsOfOneID(t *testing.T) {
 // were cleared make room.
 func TestItemsOfAProjectAreLimited(t *testing.T) {
 	t.Parallel()
-	s := newService(3)
+	s := newService(t, 3)
 	add := func(text string) error {
 		m := memory.Message{Role: memory.User, Content: text}
 		m.Details = &memory.Details{Filed: memory.Filed{Scope: memory.Scope{UserID: text}, Item: &memory.Item{}}}
@@ -106,7 +106,7 @@ func TestItemsOfAProjectAreLimited(t *testing.T) {
 // project.
 func TestEraseRecords(t *testing.T) {
 	t.Parallel()
-	ctx, store := t.Context(), storetest.New()
+	ctx, store := t.Context(), storetest.New(t)
 	s := serviceOn(store, 0)
 	for _, at := range []record.Space{
 		{Project: "p", Name: "fact", User: "ann"}, {Project: "p", Name: "caller", User: "ann"}, {Project: "p", Name: "fact", User: "bob"}, {Project: "p", Name: "vector/a"},

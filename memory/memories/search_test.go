@@ -13,12 +13,12 @@ import (
 
 // largestPage notes how many bytes of texts a search was given at a time.
 type largestPage struct {
-	*storetest.InMemory
+	store
 	most, reads int
 }
 
 func (p *largestPage) Items(ctx context.Context, project string, q memories.Query) ([]memories.Item, int64, error) {
-	list, next, err := p.InMemory.Items(ctx, project, q)
+	list, next, err := p.store.Items(ctx, project, q)
 	n := 0
 	for i := range list {
 		n += len(list[i].Message.Content)
@@ -44,7 +44,7 @@ func TestSearchHolds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			store := &largestPage{InMemory: storetest.New()}
+			store := &largestPage{store: storetest.New(t)}
 			s := serviceOn(store, 0)
 			for range tt.n {
 				if _, err := s.Add(t.Context(), "p", memory.Message{Role: memory.User, Content: tt.text, Details: &memory.Details{Filed: memory.Filed{Item: &memory.Item{}}}}); err != nil {

@@ -14,14 +14,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heardlog/heardlog/store/sqlite"
+
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/retention"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/record"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // TestKeeper: a call is erased its days after its end, and not before; one that runs is left alone;
@@ -29,7 +31,7 @@ import (
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, calls := inmem.New(), map[string]memory.Agent{}
+		store, calls := storetest.New(t).Store, map[string]memory.Agent{}
 		var forgotten []string
 		newKeeper := func() *retention.Keeper {
 			return &retention.Keeper{
@@ -128,7 +130,7 @@ func (l *log) take() string {
 // world is a store with calls that have all ended, and what is logged of their erasure.
 type world struct {
 	t      *testing.T
-	store  *inmem.Store
+	store  *sqlite.Store
 	keeper *retention.Keeper
 	log    log
 
@@ -139,7 +141,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, store: inmem.New(), stuck: map[string]bool{}, is: map[string]bool{}}
+	w := &world{t: t, store: storetest.New(t).Store, stuck: map[string]bool{}, is: map[string]bool{}}
 	w.keeper = &retention.Keeper{
 		Records: w.store, Now: time.Now,
 		Agent: func(_ context.Context, project, id string) (memory.Agent, error) {

@@ -260,7 +260,7 @@ func BenchmarkProjection(b *testing.B) {
 // begun is a turn behind these messages.
 func begun(b *testing.B, msgs []memory.Message) *agents.Turn {
 	b.Helper()
-	s := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
+	s := agents.NewService(agents.Config{Ledger: storetest.New(b), Now: time.Now, NewID: func() string { return "a1" }})
 	a, err := s.Agents.Join(b.Context(), agents.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: len(msgs)}}})
 	if err != nil {
 		b.Fatal(err)

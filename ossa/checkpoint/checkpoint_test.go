@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heardlog/heardlog/store"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rs/zerolog"
@@ -29,14 +31,14 @@ import (
 // world is a memory with its checkpoints.
 type world struct {
 	t      *testing.T
-	store  *storetest.InMemory
+	store  *store.SQLite
 	agents *agents.Service
 	memory *memctx.Service
 	jobs   *job.Runner
 	*checkpoint.Service
 }
 
-func newWorld(t *testing.T, store *storetest.InMemory) *world {
+func newWorld(t *testing.T, store *store.SQLite) *world {
 	t.Helper()
 	w := &world{t: t, store: store}
 	var n atomic.Int64
@@ -127,7 +129,7 @@ func TestRestore(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain %v", plain), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, storetest.New())
+			w := newWorld(t, storetest.New(t))
 			id := w.join("a", memory.Checkpoints{Plain: plain})
 			policy := &window.Policy{Preset: "full"}
 			if _, err := w.agents.Agents.Update(t.Context(), "p", id, agents.UpdateRequest{Policy: policy, PolicySet: true}); err != nil {
@@ -167,7 +169,7 @@ func TestRestore(t *testing.T) {
 // TestLimits: the oldest checkpoints go, numbers only grow, and what cannot be done is refused.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, storetest.New())
+	w := newWorld(t, storetest.New(t))
 	id := w.join("a", memory.Checkpoints{Max: 3})
 	var saved []int64
 	for range 5 {
@@ -230,7 +232,7 @@ func TestLimits(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, storetest.New())
+		w := newWorld(t, storetest.New(t))
 		run := func() func() {
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 2)

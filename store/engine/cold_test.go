@@ -8,12 +8,12 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/engine"
-	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // watched notes how many messages are loaded and what the last list was asked with.
 type watched struct {
-	*inmem.Store
+	*sqlite.Store
 	loads []int
 	list  memory.AgentQuery
 }

@@ -11,16 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heardlog/heardlog/store/sqlite"
+
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/engine"
-	"github.com/heardlog/heardlog/store/inmem"
 	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // disk is a store in memory whose commits wait for the test, or fail.
 type disk struct {
-	*inmem.Store
+	*sqlite.Store
 	mu      sync.Mutex
 	gate    chan error // if not nil, each commit waits for its outcome
 	takes   time.Duration
@@ -62,7 +63,7 @@ func agent(n int) memory.Agent {
 
 func open(t *testing.T, o engine.Options, agents int) (*engine.Engine, *disk) {
 	t.Helper()
-	d := &disk{Store: inmem.New()}
+	d := &disk{Store: storetest.New(t).Store}
 	e := engine.New(d, o)
 	t.Cleanup(func() { _ = e.Close() }) // ends what waits for more writes
 	for n := range agents {
@@ -102,7 +103,9 @@ func TestLedger(t *testing.T) {
 		"OneByOne": {MaxGroup: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(*testing.T) memory.Ledger { return engine.New(inmem.New(), o) })
+			storetest.Run(t, func(t *testing.T) memory.Ledger {
+				return engine.New(storetest.Shared{Store: storetest.New(t).Store}, o)
+			})
 		})
 	}
 }
@@ -361,7 +364,7 @@ func TestQueueFull(t *testing.T) {
 // everything before it.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	store := inmem.New()
+	store := storetest.Shared{Store: storetest.New(t).Store}
 	var engines []*engine.Engine
 	for range 2 {
 		engines = append(engines, engine.New(store, engine.Options{Shared: true}))

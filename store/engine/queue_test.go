@@ -10,7 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/engine"
-	"github.com/heardlog/heardlog/store/inmem"
+	"github.com/heardlog/heardlog/store/storetest"
 )
 
 // flood is an engine over a disk whose commits wait for the test, and the writes of two projects.
@@ -25,7 +25,7 @@ type flood struct {
 }
 
 func newFlood(t *testing.T, o engine.Options) *flood {
-	f := &flood{t: t, d: &disk{Store: inmem.New()}}
+	f := &flood{t: t, d: &disk{Store: storetest.New(t).Store}}
 	f.e = engine.New(f.d, o)
 	t.Cleanup(func() { _ = f.e.Close() })
 	f.gate = f.d.hold()

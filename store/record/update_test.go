@@ -37,7 +37,7 @@ func (c *calls) ChangeRecords(ctx context.Context, at record.Space, list []recor
 // changed meanwhile.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
-	store := storetest.New()
+	store := storetest.New(t)
 	at := record.Space{Project: "p", Name: "s"}
 	body := func(id string) string {
 		r, err := store.Record(t.Context(), at, id)

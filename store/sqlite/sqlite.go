@@ -1,5 +1,5 @@
-// Package sqlite keeps agents, messages and the webhook outbox in one SQLite file: the store of a
-// single server. Store is a memory.Store, below package engine, and a webhook.Store.
+// Package sqlite keeps agents, messages and the webhook outbox in one SQLite file, or in memory:
+// the store of a single server. Store is a memory.Store, below package engine, and a webhook.Store.
 //
 // Package dbfile owns the file and runs its transactions; this package knows what the tables hold.
 package sqlite
@@ -23,11 +23,15 @@ import (
 // Commit describes one transaction, for metrics.
 type Commit = dbfile.Commit
 
+// InMemory is the path of a store that never touches the disk and is lost with the process.
+const InMemory = dbfile.InMemory
+
 // Options sets where the file is and how much it may use. Zero values mean the defaults.
 type Options struct {
 	// Path is the database file. SQLite keeps PATH-wal and PATH-shm beside it, and PATH.lock holds
 	// a lock. The folder is created with mode 0700 if it is missing. The files have mode 0600.
-	// Symbolic links are followed. A file with more than one hard link is refused.
+	// Symbolic links are followed. A file with more than one hard link is refused. InMemory means
+	// no file.
 	Path string
 	// SealKey encrypts secrets at rest: agents' settings and properties, endpoints' signing
 	// secrets. It may have any length; without it secrets are stored in clear. A file that was used

@@ -30,7 +30,7 @@ func (t *Tx) compact() error {
 		return err
 	}
 	size, err := t.Conn.Number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
-	if err == nil {
+	if err == nil && t.d.o.Path != InMemory {
 		t.d.watch.mayShrink(size)
 	}
 	return err

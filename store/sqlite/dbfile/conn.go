@@ -256,8 +256,7 @@ func openReaders(path, vfs string) (*readers, error) {
 // Read runs fn with a read connection in one read transaction: all that fn reads is of one moment.
 // what names the action in errors.
 func (d *DB) Read(ctx context.Context, what string, fn func(*Conn) error) error {
-	err := d.readers.with(ctx, func(c *Conn) error { return c.Moment(func() error { return fn(c) }) })
-	return Classify(err, what)
+	return d.ReadNow(ctx, what, func(c *Conn) error { return c.Moment(func() error { return fn(c) }) })
 }
 
 // Moment runs fn in one read transaction.
@@ -274,7 +273,27 @@ func (c *Conn) Moment(fn func() error) error {
 
 // ReadNow is Read where each statement of fn reads the state of its own moment.
 func (d *DB) ReadNow(ctx context.Context, what string, fn func(*Conn) error) error {
+	if d.readers == nil {
+		return Classify(d.readInTurn(ctx, fn), what)
+	}
 	return Classify(d.readers.with(ctx, fn), what)
+}
+
+// readInTurn runs fn with the connection that writes, between two commits.
+func (d *DB) readInTurn(ctx context.Context, fn func(*Conn) error) error {
+	if ctx.Err() != nil {
+		return fault.Ended(ctx)
+	}
+	select {
+	case d.writer.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fault.Ended(ctx)
+	}
+	defer func() { <-d.writer.turn }()
+	if d.Closed() {
+		return ErrClosed()
+	}
+	return fn(d.writer.Conn)
 }
 
 func (r *readers) with(ctx context.Context, fn func(*Conn) error) error {

@@ -5,6 +5,9 @@
 // Concurrent calls of Write share a transaction and so an fdatasync, and each returns when its
 // transaction is on disk (WAL, synchronous=FULL). Reads never wait for a write. A DB notices when
 // its files are deleted, replaced or damaged, and then stores nothing.
+//
+// A database in memory has one connection, which reads and writes take in turn. So a function that
+// reads must not write, or read in a second call.
 package dbfile
 
 import (
@@ -22,7 +25,8 @@ import (
 type Options struct {
 	// Path is the database file. SQLite keeps PATH-wal and PATH-shm beside it, and PATH.lock holds
 	// a lock. The folder is created with mode 0700 if it is missing. The files have mode 0600.
-	// Symbolic links are followed. A file with more than one hard link is refused.
+	// Symbolic links are followed. A file with more than one hard link is refused. InMemory means
+	// no file.
 	Path string
 	// Schema holds the steps of the schema, which run once each, in their order.
 	Schema []string
@@ -38,7 +42,10 @@ type Options struct {
 	Inspect func(ctx context.Context, c *Conn, rest Rest, each func(what string)) error
 }
 
-// DB is an open database file.
+// InMemory is the path of a database that never touches the disk and is lost with the process.
+const InMemory = ":memory:"
+
+// DB is an open database.
 type DB struct {
 	o       Options
 	path    string
@@ -46,9 +53,9 @@ type DB struct {
 	lock    *lock
 	watch   watch
 	damage  damage
-	readers *readers
+	readers *readers // nil in memory
 	writer  writer
-	helper  *Conn // makes checkpoints
+	helper  *Conn // makes checkpoints; nil in memory
 
 	stopInspect context.CancelFunc
 	inspected   chan struct{} // closed when inspect has ended
@@ -87,6 +94,24 @@ func Open(o Options) (*DB, error) {
 }
 
 func (d *DB) openWriter() (err error) {
+	if d.o.Path == InMemory {
+		d.writer.Conn, err = openConn(InMemory, "", append([]string{newFile}, contentPragmas...)...)
+	} else {
+		err = d.openFile()
+	}
+	if err != nil {
+		return err
+	}
+	if err := migrate(d.writer.Conn, d.o.Schema); err != nil {
+		return err
+	}
+	if d.o.MaxPages > 0 {
+		return d.writer.Script(fmt.Sprintf("PRAGMA max_page_count = %d", d.o.MaxPages))
+	}
+	return nil
+}
+
+func (d *DB) openFile() (err error) {
 	// SQLite creates its own files with the mode of the database file, so that is created first.
 	if d.lock, d.path, err = lockPath(d.o.Path, os.O_CREATE); err != nil {
 		return err
@@ -101,32 +126,31 @@ func (d *DB) openWriter() (err error) {
 		}
 		d.o.Report("the database file: the disk is full, so other processes cannot read it until the server is restarted", err)
 	}
-	w := d.writer.Conn
-	if mode, err := w.Only("PRAGMA journal_mode"); err != nil || mode.Text(0) != "wal" {
+	if mode, err := d.writer.Only("PRAGMA journal_mode"); err != nil || mode.Text(0) != "wal" {
 		return errors.Join(err, fault.New(fault.Unavailable, "the file system does not allow a write-ahead log"))
-	}
-	if err := migrate(w, d.o.Schema); err != nil {
-		return err
-	}
-	if d.o.MaxPages > 0 {
-		return w.Script(fmt.Sprintf("PRAGMA max_page_count = %d", d.o.MaxPages))
 	}
 	return nil
 }
 
-// connectWriter opens the connection that writes. It overwrites what it deletes with zeros, so that
-// erased texts do not stay in the file. A new file is made so that Compact can shrink it.
+// newFile is set before the first page is written, so that Compact can shrink the file.
+const newFile = "auto_vacuum(INCREMENTAL)"
+
+// contentPragmas are set for every connection that writes. It overwrites what it deletes with
+// zeros, so that erased texts do not stay in the file. Large sorts stay in memory.
+var contentPragmas = []string{"foreign_keys(1)", "temp_store(MEMORY)", "secure_delete(1)"}
+
+// connectWriter opens the connection that writes the file.
 func (d *DB) connectWriter() error {
-	pragmas := []string{
-		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "wal_autocheckpoint(0)",
-		fmt.Sprintf("journal_size_limit(%d)", logLimit), writerCache, "temp_store(MEMORY)", "secure_delete(1)",
-	}
+	pragmas := append([]string{
+		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "wal_autocheckpoint(0)",
+		fmt.Sprintf("journal_size_limit(%d)", logLimit), writerCache,
+	}, contentPragmas...)
 	st, err := os.Stat(d.path)
 	if err != nil {
 		return err
 	}
 	if st.Size() == 0 {
-		pragmas = append([]string{"auto_vacuum(INCREMENTAL)"}, pragmas...) // before the first page is written
+		pragmas = append([]string{newFile}, pragmas...)
 	}
 	d.writer.Conn, err = openConn(d.path, d.vfs, pragmas...)
 	return err
@@ -135,8 +159,15 @@ func (d *DB) connectWriter() error {
 // Writer returns the connection that writes, for use before Start.
 func (d *DB) Writer() *Conn { return d.writer.Conn }
 
-// Start opens the other connections and begins to look after the file.
+// Start opens the other connections and begins to look after the file. In memory nothing runs in
+// the background.
 func (d *DB) Start(ctx context.Context) (err error) {
+	if d.o.Path == InMemory {
+		d.stopInspect = func() {}
+		close(d.inspected)
+		close(d.checkpointsEnded)
+		return nil
+	}
 	if d.helper, err = openConn(d.path, d.vfs, "busy_timeout(5000)", "synchronous(FULL)"); err != nil {
 		return err
 	}
@@ -219,7 +250,12 @@ func openReader(path, vfs string) (*Conn, error) {
 }
 
 // CheckFile returns an error if the files are no longer those that were opened or were overwritten.
-func (d *DB) CheckFile() error { return d.watch.checkInside() }
+func (d *DB) CheckFile() error {
+	if d.o.Path == InMemory {
+		return nil
+	}
+	return d.watch.checkInside()
+}
 
 // Closed reports whether Close was called.
 func (d *DB) Closed() bool { return d.writer.closed.Load() }
