@@ -53,7 +53,15 @@ func userInPath(r *http.Request) (string, error) {
 	if user == "" {
 		return "", fault.At(fault.Invalid, "user", "must not be empty")
 	}
-	return text.CleanKey("user", user, caller.MaxName)
+	return text.CleanKey("user", inE164(user), caller.MaxName)
+}
+
+// inE164 returns the name of a caller; a telephone number, in E.164.
+func inE164(name string) string {
+	if number, ok := platform.Name(name); ok {
+		return number
+	}
+	return name
 }
 
 // callerName returns a caller's name as a client sent it, with a telephone number in E.164. It

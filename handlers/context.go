@@ -17,6 +17,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/platform"
 )
 
 // contextAPI serves the part of an agent's memory that its LLM gets, and what changes it.
@@ -188,8 +189,10 @@ func newContextAnswer(c *memctx.Context, custom bool) contextAnswer {
 	return out
 }
 
+// scope returns the scope. What platforms send for a withheld number is left out as a user_id.
 func (s *messageScope) scope() memory.Scope {
-	return memory.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
+	user, _ := platform.Name(s.UserID)
+	return memory.Scope{UserID: user, SessionID: s.SessionID, TaskID: s.TaskID}
 }
 
 // setScope copies the scope into a message. field is its path for errors.

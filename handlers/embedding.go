@@ -37,7 +37,7 @@ func (a vectorAPI) rebuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.vectors.Rebuild(r.Context(), vector.Collection{Project: projectOf(r), Name: in.Collection, User: in.UserID})
+	n, err := a.vectors.Rebuild(r.Context(), vector.Collection{Project: projectOf(r), Name: in.Collection, User: inE164(in.UserID)})
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,7 @@ func (m memoryScope) ids(at string) (window.Scope, error) {
 		}
 		*id.to = clean
 	}
+	m.UserID = inE164(m.UserID)
 	return window.Scope(m), nil
 }
 

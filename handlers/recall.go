@@ -115,7 +115,7 @@ func (a recallAPI) search(w http.ResponseWriter, r *http.Request) error {
 	if in.UserID == "" {
 		return fault.At(fault.Missing, "user_id", "is required")
 	}
-	if in.UserID, err = text.CleanKey("user_id", in.UserID, maxScopeID); err != nil {
+	if in.UserID, err = text.CleanKey("user_id", inE164(in.UserID), maxScopeID); err != nil {
 		return err
 	}
 	return a.answer(w, r, in, "")

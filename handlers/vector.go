@@ -55,7 +55,7 @@ func (a vectorAPI) collection(r *http.Request, user string) vector.Collection {
 	if user == "" {
 		user = r.URL.Query().Get("user_id")
 	}
-	return vector.Collection{Project: projectOf(r), Name: pathName(r, "collection"), User: user}
+	return vector.Collection{Project: projectOf(r), Name: pathName(r, "collection"), User: inE164(user)}
 }
 
 // decodePut reads documents to store.
@@ -301,7 +301,7 @@ func (a vectorAPI) collections(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := a.vectors.Collections(r.Context(), projectOf(r), r.URL.Query().Get("user_id"), after, limit+1)
+	list, err := a.vectors.Collections(r.Context(), projectOf(r), inE164(r.URL.Query().Get("user_id")), after, limit+1)
 	list, next := cutPage(list, limit, func(x vector.Info) string { return x.Name })
 	return struct {
 		Collections []collectionJSON `json:"collections"`

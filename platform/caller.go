@@ -3,6 +3,7 @@ package platform
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/heardlog/heardlog/internal/peek"
 )
@@ -16,12 +17,34 @@ var callerPaths = [][]string{
 	{"metadata", "caller_id"}, {"metadata", "From"}, {"metadata", "from"}, {"metadata", "sip.phoneNumber"},
 }
 
-// withheld are the numbers that carriers send for callers who withhold theirs: ANONYMOUS,
-// RESTRICTED and UNAVAILABLE on the keys of a telephone.
-var withheld = []string{"+266696687", "+7378742833", "+86282452253"}
+// nobodies are the words that take the place of a withheld number, without spaces and punctuation.
+// Twilio also sends them as they are dialled on the keys of a telephone: +266696687 is ANONYMOUS.
+var nobodies = strings.Fields(`anonymous restricted unavailable unknown private withheld blocked hidden nocallerid callerid outofarea
+	anonymouscaller restrictedcaller unavailablecaller unknowncaller privatecaller blockedcaller hiddencaller
+	anonymousnumber restrictednumber unavailablenumber unknownnumber privatenumber withheldnumber blockednumber hiddennumber nonumber
+	anonym unbekannt anonyme inconnu privé masqué anónimo anonimo desconocido privado oculto sconosciuto privato anoniem onbekend
+	undefined null none nil nan`)
 
-// nobodies are the words that take the place of a withheld number.
-var nobodies = []string{"anonymous", "restricted", "unavailable", "unknown", "private", "withheld", "blocked", "no-caller-id"}
+// withheld are the numbers that spell such words.
+var withheld = dialled(nobodies)
+
+func dialled(words []string) (numbers []string) {
+	const keys = "22233344455566677778889999" // of a to z
+	for _, w := range words {
+		number := []byte{'+'}
+		for _, c := range []byte(w) {
+			if c < 'a' || c > 'z' {
+				number = nil
+				break
+			}
+			number = append(number, keys[c-'a'])
+		}
+		if len(number) > 7 {
+			numbers = append(numbers, string(number))
+		}
+	}
+	return numbers
+}
 
 // Caller returns the number of the caller that a platform sends with a chat request, in E.164, or
 // "". If one of the places says that the number is withheld, there is none. member returns the JSON
@@ -65,11 +88,33 @@ func Number(s string) (string, bool) {
 	return string(number), true
 }
 
+// schemes are those of telephones' addresses.
+var schemes = []string{"tel:", "sip:", "sips:", "whatsapp:", "client:"}
+
+// Name returns the name of a caller as a client gives it. If it is a telephone number that begins
+// with + or a scheme, it is returned in E.164. It reports false for what platforms send for callers
+// who withhold their number.
+func Name(s string) (name string, ok bool) {
+	if Withheld(s) {
+		return "", false
+	}
+	isScheme := func(scheme string) bool { return len(s) > len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) }
+	if strings.HasPrefix(s, "+") || slices.ContainsFunc(schemes, isScheme) {
+		if number, ok := Number(s); ok {
+			return number, true
+		}
+	}
+	return s, true
+}
+
 // subscriber returns the part of a telephone's address that is its number or name: that without
 // scheme, host and parameters.
 func subscriber(s string) string {
 	s = strings.TrimSpace(s)
-	for _, scheme := range []string{"tel:", "sip:", "sips:", "whatsapp:"} {
+	if i, j := strings.IndexByte(s, '<'), strings.LastIndexByte(s, '>'); i >= 0 && j > i { // "Name" <sip:…>
+		s = s[i+1 : j]
+	}
+	for _, scheme := range schemes {
 		if len(s) > len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
 			s, _, _ = strings.Cut(s[len(scheme):], "@")
 			s, _, _ = strings.Cut(s, ";")
@@ -78,9 +123,20 @@ func subscriber(s string) string {
 	return s
 }
 
-// Withheld reports whether a platform sends the name or number for callers who withhold theirs.
+// Withheld reports whether a platform sends the name or number for callers who withhold theirs, or
+// for want of one: a word such as "Private Number", the number that spells it, or one digit
+// repeated.
 func Withheld(s string) bool {
 	s = subscriber(s)
-	number, _ := Number(s)
-	return slices.Contains(withheld, number) || slices.Contains(nobodies, strings.ToLower(s))
+	if number, ok := Number(s); ok {
+		s = number
+	}
+	word := strings.Map(func(c rune) rune {
+		if strings.ContainsRune(" -_.,()[]<>\"'+", c) {
+			return -1
+		}
+		return unicode.ToLower(c)
+	}, s)
+	repeated := len(word) >= 7 && unicode.IsDigit(rune(word[0])) && strings.Trim(word, word[:1]) == ""
+	return repeated || slices.Contains(nobodies, word) || slices.Contains(withheld, s)
 }

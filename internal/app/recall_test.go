@@ -3,6 +3,7 @@ package app_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -223,6 +224,17 @@ func TestRecallCallers(t *testing.T) {
 	joined := s.join("joined", caller("ben"))
 	ask("", "X-Agent-Id", joined, "X-Heardlog-User", "anna") // the scope of the join counts
 	s.wantRecalled("by the join", "ben", "locker", "Where is my locker?", "Your locker is number nine.")
+	number := s.join("number", caller("+49 30 777-666"))
+	ask("", "X-Agent-Id", number)
+	for _, form := range []string{"+4930777666", "+49 (0)30 777666", "tel:+49-30-777-666"} {
+		s.wantRecalled("by the number of the join", form, "locker", "Where is my locker?", "Your locker is number nine.")
+		s.get(v1 + "/users/" + url.PathEscape(form)).ok(nil)
+	}
+	for i, form := range []string{"+2562533", "+8656696", "Private Number", "anonymous", `"Anonymous" <sip:anonymous@anonymous.invalid>`} {
+		nobody := s.join(fmt.Sprint("nobody ", i), caller(form))
+		ask("", "X-Agent-Id", nobody)
+		s.wantRecalled("by a join for nobody", form, "locker")
+	}
 	plain := s.join("plain", nil)
 	ask("", "X-Agent-Id", plain, "X-Heardlog-User", "carl")
 	s.wantRecalled("by the header, later", "carl", "locker", "Where is my locker?", "Your locker is number nine.")

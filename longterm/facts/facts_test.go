@@ -453,12 +453,13 @@ func TestSecrets(t *testing.T) {
 	for _, s := range []string{
 		"Pays with 4111 1111 1111 1111", "Card 5500-0000-0000-0004", "IBAN DE89 3704 0044 0532 0130 00", "The password is hunter2", "Password: abc",
 		"Mein Passwort lautet Rose", "The PIN is 4711", "Her one-time code is 482 913", "482913 is the login code", "OTP 123456", "Der TAN ist 998877",
+		"My pin is four seven one one", "The door code is 48 13", "Her pass word hunter2", "The code is double oh seven nine", "Die PIN lautet vier sieben eins eins",
 	} {
 		_, _, err := k.Add(k.ctx, project, anna, facts.New{Content: s})
 		refused(t, err, fault.Invalid, "secret")
 	}
 	for _, s := range []string{
-		"Forgot her password", "Wants a password reset", "Lives at postal code 53113", "Discount code 1234 was used", "Pinned 1234 posts", "Was born in 1990",
+		"Forgot her password", "The password is wrong", "Has two children and one dog", "Wants a password reset", "Lives at postal code 53113", "Discount code 1234 was used", "Pinned 1234 posts", "Was born in 1990",
 		"Ordered 12 boxes for 4500 euros", "Her order is 20261123", "Called on +49 228 1234567",
 	} {
 		k.add(s, nil)

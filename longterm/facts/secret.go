@@ -1,37 +1,23 @@
 package facts
 
 import (
-	"regexp"
+	"strings"
 	"unicode"
 
 	"github.com/heardlog/heardlog/memory/redact"
 )
 
-var numbers = redact.New(redact.Rules{Types: []string{redact.Card, redact.IBAN}})
-
-var (
-	// A word for a password, what joins it to its value, and a value.
-	password = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:pass\s?(?:word|phrase|code)|passwort|kennwort|losung|mot de passe|contraseña|clave secreta|senha|password|parola d'ordine|wachtwoord|lösenord|пароль|密码|パスワード)(?:\s+(?:for|für|to|of|zu|pour|de|del)\s+[\pL\pN.@-]+){0,2}\s*(?:[:=]|\s(?:is|are|ist|lautet|est|es|è|é|war|was)(?:\s|$)|是|は)\s*["'“„«]?\S+`)
-	// A word for a code that is valid once, and four to ten digits near it, in either order.
-	codeThenDigits = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:pin|tan|otp|cvc|cvv|mfa|2fa|sms|(?:[\pL-]*\s?)?(?:code|código|codice|kod|код)|验证码)(?:[^\pL\pN]|$)(?:[^\pN]{0,40})(\d(?:[\s-]?\d){2,9})(?:\D|$)`)
-	digitsThenCode = regexp.MustCompile(`(?i)(?:^|\D)(\d(?:[\s-]?\d){2,9})\s+(?:is|ist|est|es|è|als|as|was)\s+(?:[\pL]+\s){0,3}(?:pin|tan|otp|cvc|cvv|(?:[\pL-]*)(?:code|código|codice))(?:[^\pL]|$)`)
-	// Codes that are not secrets.
-	openCode = regexp.MustCompile(`(?i)\b(?:post|zip|postal|area|country|dial(?:l?ing)?|discount|promo|coupon|voucher|booking|qr|bar|dress|source|error|product|sort|gate|vor|länder|code\s+review)[\s-]?(?:code|wahl|leit)`)
-)
+var secrets = redact.New(redact.Rules{Types: []string{redact.Card, redact.IBAN, redact.Secret}})
 
 // secretIn returns the kind of secret that one of the texts contains: a card number, an IBAN, a
 // password or a code. It returns "" if there is none.
 func secretIn(texts ...string) string {
 	for _, s := range texts {
-		switch {
-		case luhnIn(s):
-			return "a card number"
-		case numbers.Text(s) != s:
+		if clean := secrets.Text(s); luhnIn(s) || clean != s {
+			if strings.Contains(clean, "["+redact.Secret+"]") {
+				return "a password, a PIN or a one-time code"
+			}
 			return "a card number or an IBAN"
-		case password.MatchString(s):
-			return "a password"
-		case (codeThenDigits.MatchString(s) || digitsThenCode.MatchString(s)) && !openCode.MatchString(s):
-			return "a one-time code or PIN"
 		}
 	}
 	return ""

@@ -1,6 +1,6 @@
 // Package redact replaces personal data in texts: card numbers, IBANs, telephone numbers, e-mail
-// addresses and what a user's own expressions match. Rules say what, New checks and compiles them,
-// and a Redactor applies them. The package is pure.
+// addresses, secrets and what a user's own expressions match. Rules say what, New checks and
+// compiles them, and a Redactor applies them. The package is pure.
 //
 // A replaced piece becomes its type in brackets, such as "[card]". Replacing twice changes nothing
 // more. A nil *Redactor replaces nothing.
@@ -24,10 +24,12 @@ const (
 	IBAN  = "iban"  // with the country's length and right check digits
 	Phone = "phone" // with a plus, a leading zero, or in North American groups
 	Email = "email"
+	// Secret is a password, PIN or code that the words before or after it name as such.
+	Secret = "secret"
 )
 
 // Types lists the types.
-func Types() []string { return []string{Card, IBAN, Phone, Email} }
+func Types() []string { return []string{Card, IBAN, Phone, Email, Secret} }
 
 // Limits of a user's own expressions.
 const (
@@ -231,8 +233,11 @@ func (r *Redactor) spans(s string) []span {
 	if r.types[IBAN] {
 		out = appendIBANs(out, s)
 	}
-	if r.types[Card] || r.types[Phone] {
+	if r.types[Card] || r.types[Phone] || r.types[Secret] {
 		tokens := tokenize(s)
+		if r.types[Secret] {
+			out = appendSecrets(out, s, tokens)
+		}
 		if r.types[Card] {
 			out = appendCards(out, s, tokens)
 		}

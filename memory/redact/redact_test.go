@@ -17,6 +17,11 @@ func all() *redact.Redactor { return redact.New(redact.Rules{Types: redact.Types
 func TestText(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
+		// Secrets.
+		"My pin is four seven one one.": "My pin is [secret].", "Der PIN lautet 4711": "Der PIN lautet [secret]", "the code is double oh seven nine, thanks": "the code is [secret], thanks",
+		"my pass word hunter2 works": "my pass word [secret] works", "Password: abc!": "Password: [secret]!", "482 913 is the login code": "[secret] is the login code",
+		"The password is wrong": "The password is wrong", "my zip code is 53113": "my zip code is 53113", "discount code 1234": "discount code 1234", "a code review of 1234 lines": "a code review of 1234 lines",
+		"My password is «Rose» now": "My password is «[secret]» now", "I have one dog and two cats": "I have one dog and two cats", "the dress code is casual": "the dress code is casual",
 		// Cards.
 		"my card is 4111 1111 1111 1111, ok":    "my card is [card], ok",
 		"4111111111111111":                      "[card]",

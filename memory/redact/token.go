@@ -139,7 +139,7 @@ func add(list []token, t token, s string) []token {
 func addSpoken(list []token, t token, s string) []token {
 	if n := len(list); n > 0 && len(t.digits) == 1 && t.digits != "0" {
 		last := &list[n-1]
-		if last.spoken && len(last.digits) == 2 && last.digits[1] == '0' && last.digits != "10" && glues(s[last.end:t.start]) {
+		if last.spoken && len(last.digits) == 2 && last.digits[1] == '0' && last.digits != "10" && last.digits != "00" && glues(s[last.end:t.start]) {
 			last.end, last.digits = t.end, last.digits[:1]+t.digits
 			return list
 		}
