@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -165,15 +166,17 @@ type endlessQueue struct {
 	delivery webhook.Delivery
 }
 
-func (q *endlessQueue) Claim(_ context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
+func (q *endlessQueue) Waiting(_ context.Context, l webhook.Look) ([]webhook.Waiting, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	out := make([]webhook.Delivery, min(q.left, c.Limit))
-	q.left -= len(out)
-	for i := range out {
-		out[i] = q.delivery
-	}
-	return out, nil
+	return []webhook.Waiting{{Endpoint: &q.delivery.Endpoint, Due: make([]webhook.Due, min(q.left, l.Limit))}}, nil
+}
+
+func (q *endlessQueue) Claim(_ context.Context, t webhook.Taking) ([]webhook.Delivery, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.left -= len(t.List)
+	return slices.Repeat([]webhook.Delivery{q.delivery}, len(t.List)), nil
 }
 
 func (q *endlessQueue) Finish(context.Context, webhook.Delivery, webhook.Result) error {

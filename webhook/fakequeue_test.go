@@ -1,8 +1,10 @@
 package webhook_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +20,7 @@ type fakeQueue struct {
 	endpoints map[string]webhook.Endpoint
 	rows      []*row
 	woken     chan struct{}
-	claims    int // calls of Claim
+	claims    int // calls of Waiting
 
 	// Faults; each may be nil.
 	onClaim   func(ctx context.Context) error // before a claim
@@ -81,7 +83,7 @@ func (q *fakeQueue) get(id int64) row {
 	return *q.rows[id-1]
 }
 
-// claimed returns how often Claim was called.
+// claimed returns how often Waiting was called.
 func (q *fakeQueue) claimed() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +123,7 @@ func (q *fakeQueue) Attempts(context.Context, string) ([]webhook.Attempt, error)
 
 func (q *fakeQueue) Woken() <-chan struct{} { return q.woken }
 
-func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
+func (q *fakeQueue) Waiting(ctx context.Context, l webhook.Look) ([]webhook.Waiting, error) {
 	q.mu.Lock()
 	q.claims++
 	fail := q.onClaim
@@ -133,51 +135,53 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	busy := map[string]int{}
-	var due []*row
-	for _, r := range q.rows {
-		switch {
-		case r.state != webhook.Pending || q.endpoints[r.Endpoint.ID].Disabled:
-		case r.claimedUntil > c.NowMS:
-			busy[r.Endpoint.ID]++
-		case r.due <= c.NowMS:
-			due = append(due, r)
+	var out []webhook.Waiting
+	for _, id := range slices.Sorted(maps.Keys(q.endpoints)) {
+		e := q.endpoints[id]
+		w := webhook.Waiting{Endpoint: &e}
+		n, _ := l.Reads(&e)
+		for _, r := range q.rows {
+			switch {
+			case r.state != webhook.Pending || r.Endpoint.ID != id:
+			case r.claimedUntil > l.NowMS:
+				w.Claimed++
+			case r.due <= l.NowMS:
+				d := webhook.Due{ID: r.ID, DueMS: r.due, Retry: r.Attempt > 0}
+				if w.Due = append(w.Due, d); r.Urgent {
+					w.Tests = append(w.Tests, d)
+				}
+			}
+		}
+		slices.SortStableFunc(w.Due, func(a, b webhook.Due) int {
+			if a.Retry != b.Retry && a.Retry {
+				return 1
+			} else if a.Retry != b.Retry {
+				return -1
+			}
+			return cmp.Compare(a.DueMS, b.DueMS)
+		})
+		if w.Due = w.Due[:min(len(w.Due), n)]; len(w.Due)+len(w.Tests) > 0 {
+			out = append(out, w)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *row) int { return int(a.due - b.due) })
-	webhook.Fair(c, due, func(r *row) (*webhook.Endpoint, bool) {
-		e := q.endpoints[r.Endpoint.ID]
-		return &e, r.Attempt > 0
-	})
+	return out, nil
+}
+
+func (q *fakeQueue) Claim(_ context.Context, t webhook.Taking) ([]webhook.Delivery, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	var out []webhook.Delivery
-	room := map[string]int{}
-	shares := c.Shares()
-	for _, r := range due {
-		if len(out) == c.Limit {
-			break
-		}
-		e := q.endpoints[r.Endpoint.ID]
-		if _, known := room[e.ID]; !known && c.Room != nil && !r.Urgent {
-			room[e.ID] = c.Room(&e)
-		}
-		if c.Room != nil && room[e.ID] <= 0 && !r.Urgent {
+	for _, one := range t.List {
+		r := q.rows[one.ID-1]
+		if r.state != webhook.Pending || r.due > t.NowMS {
 			continue
 		}
-		over := 0
-		if c.Ended != nil {
-			over = c.Ended(&e)
-		}
-		if !r.Urgent && (busy[r.Endpoint.ID]-over >= e.InFlight(c.PerEndpoint) || !shares(&e)) {
-			continue
-		}
-		busy[r.Endpoint.ID]++
-		room[e.ID]--
 		r.Attempt++
 		r.Fence++
-		r.due = c.NowMS + c.Lease.Milliseconds()
+		r.due = t.NowMS + t.Lease.Milliseconds()
 		r.claimedUntil = r.due
 		d := r.Delivery
-		d.Endpoint = q.endpoints[d.Endpoint.ID]
+		d.Endpoint, d.Urgent = q.endpoints[d.Endpoint.ID], one.Urgent
 		out = append(out, d)
 	}
 	return out, nil
@@ -199,24 +203,16 @@ func (q *fakeQueue) Finish(ctx context.Context, d webhook.Delivery, r webhook.Re
 		return fault.New(fault.Conflict, "fence")
 	}
 	row.state, row.due, row.reason, row.claimedUntil = r.State, r.DueMS, r.Reason, 0
-	row.tries = append(row.tries, r.Try)
+	if r.Untried && r.State == webhook.Pending {
+		row.Attempt--
+	} else {
+		row.tries = append(row.tries, r.Try)
+	}
 	if r.DisableEndpoint != "" {
 		e := q.endpoints[row.Endpoint.ID]
 		e.Disabled, e.DisabledWhy = true, r.DisableEndpoint
 		q.endpoints[e.ID] = e
 	}
-	return nil
-}
-
-func (q *fakeQueue) Release(_ context.Context, d webhook.Delivery) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	row := q.rows[d.ID-1]
-	if row.Fence != d.Fence {
-		return fault.New(fault.Conflict, "fence")
-	}
-	row.Attempt--
-	row.due, row.claimedUntil = time.Now().UnixMilli(), 0
 	return nil
 }
 

@@ -191,7 +191,7 @@ func TestFault08ClockJumpsInStore(t *testing.T) {
 	const hour = int64(time.Hour / time.Millisecond)
 	claim := func(at int64) []webhook.Delivery {
 		t.Helper()
-		list, err := s.Claim(t.Context(), webhook.Claim{NowMS: at, Limit: 10, PerEndpoint: 4, Lease: 30 * time.Second})
+		list, err := webhook.ClaimFrom(t.Context(), s, webhook.Claim{NowMS: at, Limit: 10, PerEndpoint: 4, Lease: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestFault08ClockJumpsInStore(t *testing.T) {
 		t.Errorf("the late result: %v", err)
 	}
 	// Given back, it is due whatever the clock shows.
-	if err := s.Release(t.Context(), third[0]); err != nil {
+	if err := webhook.Release(t.Context(), s, third[0]); err != nil {
 		t.Error(err)
 	}
 	fourth := claim(now)
@@ -276,7 +276,7 @@ func TestFault09StopWithBacklog(t *testing.T) {
 		t.Errorf("%d of the attempts under way were noted", done)
 	}
 	s.wantBacklog(n-done, 0)
-	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: s.now().UnixMilli(), Limit: n, Lease: time.Minute})
+	list, err := webhook.ClaimFrom(t.Context(), s, webhook.Claim{NowMS: s.now().UnixMilli(), Limit: n, Lease: time.Minute})
 	if err != nil || len(list) != n-done {
 		t.Fatalf("%d due, want %d: %v", len(list), n-done, err)
 	}

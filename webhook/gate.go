@@ -42,20 +42,21 @@ type gates struct {
 
 // gate is the gate of one endpoint.
 type gate struct {
-	version version // of the endpoint that the breaker watches
+	version Version // of the endpoint that the breaker watches
 	breaker *breaker.Breaker
 	limiter *rate.Limiter // nil = no limit
 	seen    time.Time     // when the endpoint was last asked for
 }
 
-// version identifies one state of an endpoint. It tells an endpoint from its earlier settings, and
+// Version identifies one state of an endpoint. It tells an endpoint from its earlier settings, and
 // from a deleted endpoint that had the same ID.
-type version struct{ createdMS, rev int64 }
+type Version struct{ CreatedMS, Rev int64 }
 
-func versionOf(e *Endpoint) version { return version{e.CreatedMS, e.Rev} }
+// Version returns the endpoint's version.
+func (e *Endpoint) Version() Version { return Version{e.CreatedMS, e.Rev} }
 
-func (v version) newerThan(o version) bool {
-	return v.createdMS > o.createdMS || v.createdMS == o.createdMS && v.rev > o.rev
+func (v Version) newerThan(o Version) bool {
+	return v.CreatedMS > o.CreatedMS || v.CreatedMS == o.CreatedMS && v.Rev > o.Rev
 }
 
 func newGates(breakAfter int) *gates {
@@ -76,7 +77,7 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	}
 	room := math.MaxInt
 	if own != nil {
-		changed := own.version != versionOf(e)
+		changed := own.version != e.Version()
 		switch state := own.breaker.State(now); {
 		case state == breaker.Closed:
 		case changed: // a probe may go at once: the URL may be corrected
@@ -99,6 +100,28 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 		return 0
 	}
 	return min(room, int(tokens))
+}
+
+// held returns the endpoints whose breakers allow no attempt, so that a claim need not read what
+// waits for them. Those whose breakers were opened for an earlier version are not held.
+func (g *gates) held(now time.Time) map[string]Version {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out map[string]Version
+	for id, own := range g.byID {
+		switch state := own.breaker.State(now); {
+		case state == breaker.Open:
+			g.wake(own.breaker.Until())
+		case state == breaker.Closed || !own.breaker.Probing():
+			continue
+		}
+		if out == nil {
+			out = map[string]Version{}
+		}
+		out[id] = own.version
+		own.seen = now
+	}
+	return out
 }
 
 // limiter returns the endpoint's limiter at its present rate. Its burst is a twentieth of a
@@ -128,11 +151,11 @@ func (g *gates) gate(e *Endpoint, now time.Time) *gate {
 				}
 			}
 		}
-		own = &gate{version: versionOf(e), breaker: breaker.New(g.settings)}
+		own = &gate{version: e.Version(), breaker: breaker.New(g.settings)}
 		g.byID[e.ID] = own
 	}
-	if v := versionOf(e); v.newerThan(own.version) {
-		if v.createdMS == own.version.createdMS {
+	if v := e.Version(); v.newerThan(own.version) {
+		if v.CreatedMS == own.version.CreatedMS {
 			own.breaker = own.breaker.Renew(now)
 		} else {
 			own.breaker = breaker.New(g.settings)
@@ -192,7 +215,7 @@ func (g *gates) began(e *Endpoint, test bool, now time.Time) breaker.Ticket {
 	}
 	own := g.gate(e, now)
 	switch {
-	case own.version != versionOf(e): // claimed before the endpoint was changed
+	case own.version != e.Version(): // claimed before the endpoint was changed
 		return breaker.Ticket{}
 	case test:
 		return own.breaker.Bypass()

@@ -108,7 +108,7 @@ type Result struct {
 	DueMS  int64  // for Pending: when the next attempt is due, Unix ms
 	Reason string // for Dead
 	// Untried means that no attempt was made: the claim's attempt is not counted, Try is not kept,
-	// and the endpoint's health is unchanged.
+	// and the endpoint's health is unchanged. With Pending it wakes the workers.
 	Untried bool
 	AtMS    int64 // when this was decided, Unix ms
 	Try     Attempt
@@ -135,50 +135,83 @@ type Backlog struct {
 // MaxUrgent is how many tests of one endpoint may go before everything else.
 const MaxUrgent = 2
 
-// Claim describes what a worker takes.
-type Claim struct {
+// Look asks a store what waits.
+type Look struct {
 	NowMS int64
-	Limit int // deliveries at most
-	// at most for one endpoint without a limit of its own, including those in progress (claimed,
-	// lease not over); 0 = no bound
-	PerEndpoint int
-	Lease       time.Duration // a claim that is neither finished nor released by then is due again
-	// Bytes bounds the total size of the bodies taken at a time; the first is taken whatever its
-	// size. 0 = no bound.
+	// how many due deliveries of one endpoint are of use; PerEndpoint as in Claim
+	Limit, PerEndpoint int
+	Tests              bool // whether Waiting.Tests is of use
+	// Held are endpoints that get nothing now, unless they have changed, by ID.
+	Held map[string]Version
+}
+
+// Reads returns how many due deliveries of an endpoint to read, and whether to read any of it,
+// tests included.
+func (l Look) Reads(e *Endpoint) (n int, any bool) {
+	if e.Disabled {
+		return 0, false
+	}
+	if held, ok := l.Held[e.ID]; ok && held == e.Version() {
+		return 0, l.Tests
+	}
+	n = l.Limit
+	if most := e.InFlight(l.PerEndpoint); most > 0 && n > 0 {
+		n = min(n, most)
+		if l.Tests {
+			n += MaxUrgent // which may be among them
+		}
+	}
+	return n, n > 0 || l.Tests
+}
+
+// Due is a due delivery that is not claimed.
+type Due struct {
+	ID, DueMS int64
+	Retry     bool // it has been tried
+}
+
+// Waiting is what one endpoint could be sent now.
+type Waiting struct {
+	Endpoint *Endpoint // enabled; only for reading
+	Claimed  int       // its claims whose lease runs, those of other servers included
+	Due      []Due     // first attempts before retries, then the earliest due
+	Tests    []Due     // those that are Urgent; they are among Due too
+}
+
+// Take is a delivery to be claimed.
+type Take struct {
+	Due
+	Endpoint *Endpoint // as Waiting returned it
+	// Most bounds the claims of the endpoint whose lease runs, this one included, on all servers; 0
+	// = no bound.
+	Most   int
+	Urgent bool
+}
+
+// Taking is what a worker claims at a time.
+type Taking struct {
+	NowMS int64
+	Lease time.Duration // a claim that is neither finished nor released by then is due again
+	// Bytes bounds the total size of the bodies: those that follow are not taken. The first is
+	// taken whatever its size. 0 = no bound.
 	Bytes int64
-	// Urgent is how many tests (TypeTest) may be taken in addition to Limit, before anything else:
-	// first attempts to enabled endpoints, whatever PerEndpoint and Room say. At most MaxUrgent
-	// tests of one endpoint count as urgent; further ones are ordinary deliveries.
-	Urgent int
-	// Room, if set, returns how many deliveries the endpoint may get now, in addition to the other
-	// bounds. It is called inside the transaction, perhaps more than once, and must be quick and
-	// free of side effects.
-	Room func(e *Endpoint) int
-	// Ended, if set, returns how many of the endpoint's claims do not count against PerEndpoint,
-	// because their attempts have ended and only their results are still to be stored. It is called
-	// like Room.
-	Ended func(e *Endpoint) int
-	// Allow, if set, returns a function that reports whether a delivery to the endpoint may be
-	// taken, and if so counts it: see Shares.
-	Allow func() func(e *Endpoint) bool
-	// Busy, if set, returns how many attempts the endpoint's project and the endpoint have in
-	// progress, for Fair. It is called like Room.
-	Busy func(e *Endpoint) (project, endpoint int)
+	List  []Take // in the order in which they are taken
 }
 
 // Queue is what a worker needs from a store. webhooktest.Run is its full contract; methods are safe
 // for concurrent use. The rows come from memory.Store: an event and its deliveries commit together
 // with the change that caused them.
 type Queue interface {
-	// Claim takes due deliveries of enabled endpoints: first attempts before retries, then in the
-	// order of Fair, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
-	Claim(ctx context.Context, c Claim) ([]Delivery, error)
+	// Waiting returns the enabled endpoints that have due deliveries or tests, at most Look.Reads
+	// of each. It changes nothing.
+	Waiting(ctx context.Context, l Look) ([]Waiting, error)
+	// Claim claims deliveries in one transaction: due = now + lease, attempt+1, fence+1. It leaves
+	// out those that are no longer due, for example because another server has claimed them, and
+	// those beyond Most or Bytes.
+	Claim(ctx context.Context, t Taking) ([]Delivery, error)
 	// Finish stores the attempt, the new state, and what Conclude derives from them. It fails with
 	// fault.Conflict, and stores nothing, if the delivery has been claimed again since.
 	Finish(ctx context.Context, d Delivery, r Result) error
-	// Release returns a claim unused: the delivery is due now, and the attempt is not counted. It
-	// is fenced like Finish.
-	Release(ctx context.Context, d Delivery) error
 	// Backlog counts what waits.
 	Backlog(ctx context.Context) (Backlog, error)
 	// Woken returns a channel that receives after new deliveries were committed in this process.

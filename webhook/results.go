@@ -62,7 +62,7 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 	if stopping || time.Until(ends) < minAttempt {
 		ended(ticket, d.Urgent, unknown, r.c.Now())
 		land()
-		r.retryCall(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
+		r.retryCall(ctx, d, "release", func(ctx context.Context) error { return Release(ctx, r.c.Queue, d) })
 		return
 	}
 	out := r.attempt(d, ends)
@@ -72,7 +72,7 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 		land()
 	}
 	if out.ErrorClass == ClassCanceled {
-		r.retryCall(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
+		r.retryCall(ctx, d, "release", func(ctx context.Context) error { return Release(ctx, r.c.Queue, d) })
 		return
 	}
 	r.metrics.observe(out)

@@ -248,9 +248,9 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	defer cancel()
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
 	now := r.c.Now()
-	ds, err := r.c.Queue.Claim(claimCtx, Claim{
+	ds, err := ClaimFrom(claimCtx, r.c.Queue, Claim{
 		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: r.room(now), Busy: r.inProgress, Ended: r.ended, Allow: r.allow,
+		Held: r.gates.held(now), Room: r.room(now), Busy: r.inProgress, Ended: r.ended, Allow: r.allow(),
 	})
 	if err != nil {
 		return 0, err
@@ -349,7 +349,7 @@ func (r *run) full(project string, own, all int) bool {
 	return r.tenants[project]+own >= r.c.InFlight-r.busy-r.storing-all || r.actives[project]+own >= r.c.Active-r.active-all
 }
 
-// allow implements Claim.Allow.
+// allow returns what Claim.Allow is for one claim.
 func (r *run) allow() func(e *Endpoint) bool {
 	taken, all := map[string]int{}, 0
 	return func(e *Endpoint) bool {

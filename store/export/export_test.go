@@ -57,7 +57,7 @@ func fill(t *testing.T, s whole) {
 		{State: webhook.Pending, DueMS: 9000, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 500, ErrorClass: "status", Error: "no"}},
 		{State: webhook.Dead, Reason: "gave up", AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, ErrorClass: "dial", Error: "<refused>"}},
 	}
-	claimed := must(s.Claim(ctx, webhook.Claim{NowMS: 2000, Limit: 4, PerEndpoint: 10, Lease: time.Hour}))
+	claimed := must(webhook.ClaimFrom(ctx, s, webhook.Claim{NowMS: 2000, Limit: 4, PerEndpoint: 10, Lease: time.Hour}))
 	if len(claimed) != 4 {
 		t.Fatalf("%d deliveries were claimed, want 4", len(claimed))
 	}

@@ -208,7 +208,7 @@ func TestClaimsBeside(t *testing.T) {
 	letGo := holding(t, to, "SELECT 1 FROM endpoint_gate WHERE endpoint_no IN (SELECT no FROM endpoint WHERE id = 'e') FOR UPDATE")
 	took := func(limit int) (ids []string) {
 		t.Helper()
-		list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 10, Limit: limit, PerEndpoint: 4, Lease: time.Minute})
+		list, err := webhook.ClaimFrom(t.Context(), s, webhook.Claim{NowMS: 10, Limit: limit, PerEndpoint: 4, Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestClaimsBeside(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 6 {
-				list, err := []*store.Postgres{s, other}[i%2].Claim(t.Context(), webhook.Claim{NowMS: 20, Limit: 5, PerEndpoint: 4, Lease: time.Minute})
+				list, err := webhook.ClaimFrom(t.Context(), []*store.Postgres{s, other}[i%2], webhook.Claim{NowMS: 20, Limit: 5, PerEndpoint: 4, Lease: time.Minute})
 				if err != nil {
 					t.Error(err)
 				}

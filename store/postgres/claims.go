@@ -2,9 +2,7 @@ package postgres
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,101 +11,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// due is a delivery that could be claimed.
-type due struct {
-	id, no, at    int64 // no is the row of the endpoint
-	retry, urgent bool
-	e             *webhook.Endpoint
-}
-
-// claiming is a claim under way. endpoints holds those that have due deliveries and may receive
-// them, by row.
-type claiming struct {
-	tx        pgx.Tx
-	c         webhook.Claim
-	endpoints map[int64]*webhook.Endpoint
-}
-
-// claimAgain is the pause after which a claim that skipped an endpoint is retried.
+// claimAgain is the pause after which a claim that was left incomplete is retried.
 const claimAgain = 5 * time.Millisecond
-
-// Claim takes due deliveries. A claim locks the gate of each endpoint, so that the endpoint's limit
-// on concurrent attempts holds across all replicas. A claim does not wait for a gate. It skips an
-// endpoint whose gate another replica holds, and wakes the workers to retry it after claimAgain.
-func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Delivery, err error) {
-	if c.Limit <= 0 && c.Urgent <= 0 {
-		return nil, nil
-	}
-	var nos []int64
-	var endpoints int64
-	err = s.db.Read(ctx, "look for due deliveries", func(ctx context.Context) (err error) {
-		if nos, endpoints, err = s.dueEndpoints(ctx, c.NowMS); err == nil && len(nos) > 0 {
-			err = s.freshEndpoints(ctx, s.db.Pool, endpoints)
-		}
-		return err
-	})
-	by := s.enabled(nos)
-	if err != nil || len(by) == 0 {
-		return nil, err
-	}
-	busy := false // whether another replica holds the gate of an endpoint with due deliveries
-	err = s.db.Transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
-		out, busy = nil, false
-		cl := claiming{tx, c, by}
-		left := slices.Sorted(maps.Keys(by))
-		urgent, err := cl.urgent(ctx, left)
-		if err != nil {
-			return err
-		}
-		var found []due
-		for len(left) > 0 && len(found) < c.Limit {
-			chosen, rest, err := cl.choose(ctx, left)
-			if err != nil {
-				return err
-			}
-			ours, err := cl.gates(ctx, chosen)
-			if err != nil {
-				return err
-			}
-			more, err := cl.due(ctx, ours, urgent)
-			if err != nil {
-				return err
-			}
-			found, left, busy = append(found, more...), rest, busy || len(ours) < len(chosen)
-			if len(ours) == len(chosen) {
-				break
-			}
-		}
-		found = fair(c, found)
-		if found = append(urgent, found[:min(len(found), max(c.Limit, 0))]...); len(found) > 0 {
-			if found, err = within(ctx, tx, c.Bytes, found); err == nil {
-				out, err = s.claim(ctx, tx, c, found)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if busy && len(out) < c.Limit {
-		time.AfterFunc(claimAgain, s.wake)
-	}
-	return out, nil
-}
-
-// fair returns the deliveries that may be sent, in the order in which they are to be sent.
-func fair(c webhook.Claim, found []due) []due {
-	sort.SliceStable(found, func(i, j int) bool {
-		a, b := found[i], found[j]
-		if a.at != b.at {
-			return a.at < b.at
-		}
-		return a.id < b.id
-	})
-	webhook.Fair(c, found, func(d due) (*webhook.Endpoint, bool) { return d.e, d.retry })
-	shares := c.Shares()
-	return slices.DeleteFunc(found, func(d due) bool { return !shares(d.e) })
-}
 
 // pendingEndpoints is the start of a query that reads the endpoints with pending deliveries from
 // waits, where one row is null. It steps through the index from one endpoint to the next, so that
@@ -129,164 +34,164 @@ func (s *Store) dueEndpoints(ctx context.Context, nowMS int64) (nos []int64, end
 	return nos, endpoints, err
 }
 
-// enabled returns those of the sorted rows whose endpoints exist, are enabled and can be read.
-func (s *Store) enabled(nos []int64) map[int64]*webhook.Endpoint {
-	by := map[int64]*webhook.Endpoint{}
+// candidates returns those of the sorted rows whose endpoints exist and can be read, and may be
+// sent something. limits is how many due deliveries to read of each.
+func (s *Store) candidates(due []int64, l webhook.Look) (nos []int64, limits []int32, list []webhook.Waiting) {
 	p := s.published.Load()
 	for i, no := range p.nos {
-		if _, ok := slices.BinarySearch(nos, no); ok && !p.list[i].Disabled && !p.unreadable[no] {
-			by[no] = &p.list[i]
+		if _, ok := slices.BinarySearch(due, no); !ok || p.unreadable[no] {
+			continue
+		}
+		if n, any := l.Reads(&p.list[i]); any {
+			nos, limits, list = append(nos, no), append(limits, int32(n)), append(list, webhook.Waiting{Endpoint: &p.list[i]})
 		}
 	}
-	return by
+	return nos, limits, list
 }
 
-func idsOf(list []due) []int64 { return pg.Column(list, func(d *due) int64 { return d.id }) }
-
-// rooms returns how many deliveries may be claimed for each endpoint.
-func (cl *claiming) rooms(nos []int64) []int32 {
-	return pg.Column(nos, func(no *int64) int32 {
-		if cl.c.Room == nil {
-			return int32(cl.c.Limit)
+// Waiting implements webhook.Queue.
+func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Waiting, err error) {
+	err = s.db.Read(ctx, "look for due deliveries", func(ctx context.Context) error {
+		due, endpoints, err := s.dueEndpoints(ctx, l.NowMS)
+		if err == nil && len(due) > 0 {
+			err = s.freshEndpoints(ctx, s.db.Pool, endpoints)
 		}
-		return int32(min(cl.c.Limit, max(cl.c.Room(cl.endpoints[*no]), 0)))
+		if err != nil || len(due) == 0 {
+			list = nil
+			return err
+		}
+		var nos []int64
+		var limits []int32
+		nos, limits, list = s.candidates(due, l)
+		if len(nos) == 0 {
+			return nil
+		}
+		at := make(map[int64]*webhook.Waiting, len(nos))
+		for i, no := range nos {
+			at[no] = &list[i]
+		}
+		b := &pgx.Batch{}
+		if l.Limit > 0 {
+			b.Queue(`SELECT u.no, d.id, d.due_ms, d.retry FROM unnest($1::bigint[], $2::int[]) u (no, n) CROSS JOIN LATERAL (
+				SELECT id, due_ms, retry FROM delivery WHERE endpoint_no = u.no AND state = 0 AND due_ms <= $3 ORDER BY retry, due_ms, id LIMIT u.n) d`,
+				nos, limits, l.NowMS).Query(func(rows pgx.Rows) error {
+				return eachDue(rows, func(no int64, d webhook.Due) { at[no].Due = append(at[no].Due, d) })
+			})
+			b.Queue(claimsSQL, nos, l.NowMS).Query(func(rows pgx.Rows) error {
+				return eachCount(rows, func(no int64, n int) { at[no].Claimed = n })
+			})
+		}
+		if l.Tests {
+			b.Queue("SELECT endpoint_no, id, due_ms, false FROM delivery WHERE state = 0 AND urgent AND due_ms <= $1 AND endpoint_no = ANY($2) ORDER BY due_ms, id LIMIT $3", l.NowMS, nos, sliceRows).Query(func(rows pgx.Rows) error {
+				return eachDue(rows, func(no int64, d webhook.Due) { at[no].Tests = append(at[no].Tests, d) })
+			})
+		}
+		return s.db.Pool.SendBatch(ctx, b).Close()
 	})
+	return list, err
 }
 
-// urgent locks and returns due test deliveries. They go before all other deliveries and do not
-// count toward an endpoint's limit, so they need no gate.
-func (cl *claiming) urgent(ctx context.Context, nos []int64) (found []due, err error) {
-	if cl.c.Urgent <= 0 {
-		return nil, nil
-	}
-	d := due{urgent: true}
-	err = pg.Each(ctx, cl.tx, []any{&d.id, &d.no}, func() error {
-		d.e = cl.endpoints[d.no]
-		found = append(found, d)
-		return nil
-	}, `SELECT id, endpoint_no FROM delivery WHERE state = 0 AND urgent AND due_ms <= $1 AND endpoint_no = ANY($2)
-		ORDER BY due_ms, id LIMIT $3 FOR UPDATE SKIP LOCKED`, cl.c.NowMS, nos, cl.c.Urgent)
-	return found, err
+// claimsSQL counts the claims of the endpoints $1 whose lease runs at the time $2.
+const claimsSQL = "SELECT endpoint_no, count(*) FROM delivery WHERE endpoint_no = ANY($1) AND state = 0 AND claimed AND due_ms > $2 GROUP BY endpoint_no"
+
+func eachDue(rows pgx.Rows, fn func(no int64, d webhook.Due)) error {
+	var no int64
+	var d webhook.Due
+	_, err := pgx.ForEachRow(rows, []any{&no, &d.ID, &d.DueMS, &d.Retry}, func() error { fn(no, d); return nil })
+	return err
 }
 
-// choose splits the endpoints into those whose deliveries go first, at most as many as the claim
-// may take, and the rest. If there are no more than that, it chooses all without a query.
-func (cl *claiming) choose(ctx context.Context, nos []int64) (chosen, rest []int64, err error) {
-	if cl.c.Limit <= 0 || len(nos) <= cl.c.Limit {
-		return nos, nil, nil
-	}
-	rows, err := cl.tx.Query(ctx, dueSQL(""), nos, cl.rooms(nos), cl.c.NowMS, []int64{})
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := cl.scan(rows)
-	if err != nil {
-		return nil, nil, err
-	}
-	found = fair(cl.c, found)
-	first := map[int64]bool{}
-	for _, d := range found[:min(len(found), cl.c.Limit)] {
-		first[d.no] = true
-	}
-	for _, no := range nos {
-		if first[no] {
-			chosen = append(chosen, no)
-		} else if len(first) > 0 {
-			rest = append(rest, no)
+func eachCount(rows pgx.Rows, fn func(no int64, n int)) error {
+	var no int64
+	var n int
+	_, err := pgx.ForEachRow(rows, []any{&no, &n}, func() error { fn(no, n); return nil })
+	return err
+}
+
+// Claim implements webhook.Queue. It locks the gate of each endpoint, so that the endpoint's limit
+// on concurrent attempts holds across all replicas. It does not wait for a gate: it leaves out an
+// endpoint whose gate another replica holds, and wakes the workers to retry after claimAgain.
+func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
+	incomplete := false
+	err = s.db.Transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		found, skipped, err := s.lockDue(ctx, tx, t)
+		if out, incomplete = nil, skipped; err != nil || len(found) == 0 {
+			return err
 		}
-	}
-	return chosen, rest, nil
-}
-
-// gates locks the gates of the endpoints, and returns the endpoints whose gates no other
-// transaction holds.
-func (cl *claiming) gates(ctx context.Context, nos []int64) (ours []int64, err error) {
-	return pg.Collect(ctx, cl.tx, pgx.RowTo[int64], `SELECT endpoint_no FROM endpoint_gate g WHERE endpoint_no = ANY($1)
-		AND EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled) ORDER BY endpoint_no FOR UPDATE SKIP LOCKED`, nos)
-}
-
-// dueSQL returns a query for the deliveries of the endpoints $1 that are due at the time $3. It
-// selects at most $2 deliveries for each endpoint and skips those in $4.
-func dueSQL(locks string) string {
-	return `SELECT u.no, d.id, d.due_ms, d.retry FROM unnest($1::bigint[], $2::int[]) u (no, n) CROSS JOIN LATERAL (
-		SELECT id, due_ms, retry FROM delivery WHERE endpoint_no = u.no AND state = 0 AND due_ms <= $3 AND NOT (id = ANY($4)) ORDER BY retry, due_ms, id LIMIT u.n` + locks + `) d`
-}
-
-func (cl *claiming) scan(rows pgx.Rows) (found []due, err error) {
-	var d due
-	_, err = pgx.ForEachRow(rows, []any{&d.no, &d.id, &d.at, &d.retry}, func() error {
-		d.e = cl.endpoints[d.no]
-		found = append(found, d)
-		return nil
+		out, err = s.claim(ctx, tx, t, found)
+		return err
 	})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	if incomplete {
+		time.AfterFunc(claimAgain, s.wake)
+	}
+	return out, nil
 }
 
-// due locks and returns the deliveries that the endpoints may receive now, in one round trip. It
-// skips those in but.
-func (cl *claiming) due(ctx context.Context, nos []int64, but []due) (found []due, err error) {
-	c := cl.c
-	if len(nos) == 0 || c.Limit <= 0 {
-		return nil, nil
+// lockDue locks and returns those of the deliveries that can be claimed. skipped reports whether
+// another replica was quicker to claim or to lock some of the others.
+func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, t webhook.Taking) (found []webhook.Take, skipped bool, err error) {
+	type locked struct {
+		no    int64
+		bytes *int64 // nil if the event was erased
 	}
-	flying, ended := map[int64]int{}, map[int64]int{}
+	rows, ours, claims := map[int64]locked{}, map[int64]bool{}, map[int64]int{}
+	ids := pg.Column(t.List, func(d *webhook.Take) int64 { return d.ID })
 	b := &pgx.Batch{}
-	b.Queue("SELECT endpoint_no, count(*) FROM delivery WHERE endpoint_no = ANY($1) AND state = 0 AND claimed AND due_ms > $2 GROUP BY endpoint_no", nos, c.NowMS).Query(func(rows pgx.Rows) error {
-		var no int64
-		var n int
-		_, err := pgx.ForEachRow(rows, []any{&no, &n}, func() error { flying[no] = n; return nil })
+	b.Queue(`SELECT d.id, d.endpoint_no, octet_length(e.body) FROM delivery d LEFT JOIN event e ON e.no = d.event_no
+		WHERE d.id = ANY($1) AND d.state = 0 AND d.due_ms <= $2 ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`, ids, t.NowMS).Query(func(r pgx.Rows) error {
+		var id int64
+		var l locked
+		_, err := pgx.ForEachRow(r, []any{&id, &l.no, &l.bytes}, func() error { rows[id] = l; return nil })
 		return err
 	})
-	b.Queue(dueSQL(" FOR UPDATE SKIP LOCKED"), nos, cl.rooms(nos), c.NowMS, idsOf(but)).Query(func(rows pgx.Rows) (err error) {
-		found, err = cl.scan(rows)
-		return err
+	b.Queue(`SELECT endpoint_no, 0 FROM endpoint_gate g WHERE endpoint_no IN (SELECT endpoint_no FROM delivery WHERE id = ANY($1))
+		AND EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled) ORDER BY endpoint_no FOR UPDATE SKIP LOCKED`, ids).Query(func(r pgx.Rows) error {
+		return eachCount(r, func(no int64, _ int) { ours[no] = true })
 	})
-	if err := cl.tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, err
+	b.Queue("SELECT endpoint_no, count(*) FROM delivery WHERE endpoint_no IN (SELECT endpoint_no FROM delivery WHERE id = ANY($1)) AND state = 0 AND claimed AND due_ms > $2 GROUP BY endpoint_no", ids, t.NowMS).Query(func(r pgx.Rows) error {
+		return eachCount(r, func(no int64, n int) { claims[no] = n })
+	})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, false, err
 	}
-	// The deliveries of an endpoint are in order. Those beyond its limit are left out.
-	return slices.DeleteFunc(found, func(d due) bool {
-		most := d.e.InFlight(c.PerEndpoint)
-		if n, known := ended[d.no]; most > 0 && c.Ended != nil {
-			if !known {
-				n = min(c.Ended(d.e), flying[d.no])
-				ended[d.no] = n
-			}
-			most += n
+	var lost []int64 // whose events were erased while they were being created: they can never be sent
+	bytes := int64(0)
+	for _, d := range t.List {
+		l, ok := rows[d.ID]
+		switch {
+		case !ok || !d.Urgent && !ours[l.no]:
+			skipped = true
+			continue
+		case l.bytes == nil:
+			lost = append(lost, d.ID)
+			continue
+		case d.Most > 0 && claims[l.no] >= d.Most:
+			continue
 		}
-		flying[d.no]++
-		return most > 0 && flying[d.no] > most
-	}), nil
-}
-
-// within returns the longest prefix of found whose event bodies have at most most bytes together.
-// It returns at least one delivery.
-func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, error) {
-	if most <= 0 || len(found) < 2 {
-		return found, nil
-	}
-	size := map[int64]int64{}
-	var id, n int64
-	if err := pg.Each(ctx, tx, []any{&id, &n}, func() error { size[id] = n; return nil }, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", idsOf(found)); err != nil {
-		return nil, err
-	}
-	for i, d := range found {
-		if most -= size[d.id]; most < 0 {
-			return found[:max(i, 1)], nil
+		if bytes += *l.bytes; t.Bytes > 0 && bytes > t.Bytes && len(found) > 0 {
+			break
 		}
+		claims[l.no]++
+		found = append(found, d)
 	}
-	return found, nil
+	if len(lost) > 0 {
+		_, err = tx.Exec(ctx, "DELETE FROM delivery WHERE id = ANY($1)", lost)
+	}
+	return found, skipped, err
 }
 
 // claim marks deliveries as claimed and reads them.
-func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []due) ([]webhook.Delivery, error) {
-	ids := idsOf(found)
+func (s *Store) claim(ctx context.Context, tx pgx.Tx, t webhook.Taking, found []webhook.Take) ([]webhook.Delivery, error) {
+	ids := pg.Column(found, func(d *webhook.Take) int64 { return d.ID })
 	out := make([]webhook.Delivery, len(found))
 	at := make(map[int64]int, len(found))
 	for i, id := range ids {
 		at[id] = i
 	}
-	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
+	until := t.NowMS + max(int64(t.Lease/time.Millisecond), 1)
 	b := &pgx.Batch{}
 	b.Queue("UPDATE delivery SET due_ms = $2, attempt = attempt + 1, retry = true, urgent = false, fence = fence + 1, claimed = true WHERE id = ANY($1)", ids, until)
 	b.Queue(`SELECT d.id, d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms, d.first_ms
@@ -298,7 +203,7 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []d
 			}
 			d.EventID, d.Project, d.AgentID = pg.Shown(d.EventID), pg.Shown(d.Project), pg.Shown(d.AgentID)
 			i := at[d.ID]
-			d.Endpoint, d.Urgent = found[i].e.Clone(), found[i].urgent
+			d.Endpoint, d.Urgent = found[i].Endpoint.Clone(), found[i].Urgent
 			out[i] = d
 		}
 		return rows.Err()
@@ -314,20 +219,5 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []d
 		})
 		return err
 	})
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, err
-	}
-	// A delivery whose event was erased while it was being created can never be sent, so it is
-	// deleted.
-	var lost []int64
-	for i, d := range out {
-		if d.ID == 0 {
-			lost = append(lost, found[i].id)
-		}
-	}
-	if len(lost) == 0 {
-		return out, nil
-	}
-	_, err := tx.Exec(ctx, "DELETE FROM delivery WHERE id = ANY($1)", lost)
-	return slices.DeleteFunc(out, func(d webhook.Delivery) bool { return d.ID == 0 }), err
+	return out, tx.SendBatch(ctx, b).Close()
 }

@@ -45,7 +45,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	err = s.db.Transact(ctx, "finish delivery", func(ctx context.Context, tx pgx.Tx) error {
 		var endpointNo, agentNo int64
 		err := tx.QueryRow(ctx, `WITH f AS (UPDATE delivery SET state = $3, due_ms = $4, claimed = false, reason = $5, done_ms = $6,
-					attempt = attempt - (CASE WHEN $16::boolean THEN 1 ELSE 0 END)
+					attempt = attempt - $16::boolean::int, retry = attempt > $16::boolean::int
 				WHERE id = $1 AND fence = $2 AND claimed AND state = 0 RETURNING id, endpoint_no, event_no),
 			a AS (INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
 				SELECT id, $7, $2, $8, $9, $10, $11, $12, $13, $14, $15 FROM f WHERE NOT $16::boolean)
@@ -63,31 +63,14 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err == nil && disabled {
 		_ = s.loadEndpoints(ctx, s.db.Pool) // the next transaction reloads them in any case
 	}
-	if err == nil && state == stateDead {
-		s.wake() // the failure may have caused events
+	if err == nil && (state == stateDead || r.Untried) {
+		s.wake() // the failure may have caused events, or the delivery is due again
 	}
 	return err
 }
 
 func staleClaim(d webhook.Delivery) error {
 	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
-}
-
-// Release returns a claim unused and takes its attempt back. The delivery becomes due at the time
-// of its event, which is in the past for every later claim.
-func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
-	err := s.db.Transact(ctx, "release delivery", func(ctx context.Context, tx pgx.Tx) error {
-		done, err := tx.Exec(ctx, `UPDATE delivery d SET due_ms = e.created_ms, attempt = d.attempt - 1, retry = d.attempt > 1, claimed = false
-			FROM event e WHERE e.no = d.event_no AND d.id = $1 AND d.fence = $2 AND d.claimed AND d.state = 0`, d.ID, d.Fence)
-		if err == nil && done.RowsAffected() != 1 {
-			return staleClaim(d)
-		}
-		return err
-	})
-	if err == nil {
-		s.wake()
-	}
-	return err
 }
 
 // Backlog counts the pending and the dead deliveries. The indexes delivery_oldest and

@@ -36,7 +36,7 @@ func outbox(t *testing.T, url string, ids ...string) *store.Postgres {
 
 func claim(t *testing.T, s *store.Postgres, nowMS int64) []webhook.Delivery {
 	t.Helper()
-	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: nowMS, Limit: 100, Lease: time.Second})
+	list, err := webhook.ClaimFrom(t.Context(), s, webhook.Claim{NowMS: nowMS, Limit: 100, Lease: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,160 +1,278 @@
 package sqlite
 
 import (
+	"cmp"
+	"context"
 	"maps"
 	"math"
-	"sync"
+	"slices"
 	"time"
 
+	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// claims are the deliveries that workers are sending. They are kept in memory only. One process
-// owns the file, so a claim ends with its process in any case, and writing each one down would be
-// half of what a delivery costs. After a crash, what was claimed is due again as soon as the file
-// is opened, with the same attempt number.
-type claims struct {
-	claiming sync.Mutex // held by the call that looks for due deliveries
-
-	mu    sync.Mutex      // guards the rest, and some fields of each endpoint
-	by    map[int64]claim // by delivery
-	fence int64           // the last one; it starts from the time, so that no earlier process had it
-}
-
-// claim is one delivery that a worker is sending.
+// claim is one delivery that a worker is sending. Claims are kept in memory only. One process owns
+// the file, so a claim ends with its process in any case, and a row for each one costs a third of
+// the deliveries per second. After a crash, what was claimed is due again as soon as the file is
+// opened, with the same attempt number.
 type claim struct {
 	fence, until int64
 	attempt      int
 	endpoint     int64 // its row
-	due          int64 // of the delivery, if the claim is released
 	urgent       bool
 	ending       bool // its result is being stored
 }
 
-func newClaims() claims {
-	return claims{by: map[int64]claim{}, fence: time.Now().UnixMicro()}
-}
+// runs reports whether the delivery cannot be claimed again.
+func (c claim) runs(nowMS int64) bool { return c.until > nowMS || c.ending }
 
-// candidate is an endpoint that may have due deliveries, as it was when the call of Claim began.
+// candidate is an endpoint that may have due deliveries, as it was before the database was read.
 type candidate struct {
 	*endpoint
-	to      *webhook.Endpoint
-	changes int   // of endpoint.due until then
-	held    int   // claims, including those whose lease is over
-	flying  int   // claims whose lease runs
-	expires int64 // when the first lease ends
-	again   []due // deliveries whose lease is over
+	webhook.Waiting
+	changes int           // of endpoint.due until then
+	limit   int           // how many to read
+	held    int           // claims, including those whose lease is over
+	expires int64         // when the first lease ends
+	again   []webhook.Due // deliveries whose lease is over
 }
 
-// claimState is what a call of Claim starts from. It need not see what is committed later.
-type claimState struct {
-	list    []*candidate
-	byNo    map[int64]*candidate // the same by row
-	claimed map[int64]claim
-}
+const nothingDue = math.MaxInt64
 
-// claimState returns the state before Claim reads the database. A delivery whose result is
-// committed in between still counts as claimed.
-func (s *Store) claimState(c webhook.Claim) claimState {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	l := claimState{byNo: map[int64]*candidate{}, claimed: maps.Clone(s.claims.by)}
+// candidates returns the enabled endpoints that may have due deliveries, by row, and the claims by
+// delivery. A delivery whose result is committed later still counts as claimed.
+func (s *Store) candidates(l webhook.Look) (map[int64]*candidate, map[int64]claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[int64]*candidate{}
 	for _, e := range s.endpoints {
-		if !e.Disabled && e.due <= c.NowMS {
-			one := &candidate{endpoint: e, to: e.Endpoint, changes: e.changes, expires: nothingDue}
-			l.list = append(l.list, one)
-			l.byNo[e.no] = one
-		}
-	}
-	for id, h := range l.claimed {
-		// The endpoint was deleted, and the worker has not come back.
-		if s.index.byNo[h.endpoint] == nil && !h.ending && h.until <= c.NowMS {
-			delete(s.claims.by, id)
+		if e.due > l.NowMS {
 			continue
 		}
-		one := l.byNo[h.endpoint]
-		if one == nil {
-			continue
-		}
-		one.held++
-		if h.until > c.NowMS || h.ending {
-			one.flying++
-			one.expires = min(one.expires, h.until)
-		} else {
-			one.again = append(one.again, due{id: id, at: h.until, retry: true, e: one})
+		if n, any := l.Reads(e.Endpoint); any {
+			out[e.no] = &candidate{endpoint: e, Waiting: webhook.Waiting{Endpoint: e.Endpoint}, changes: e.changes, limit: n, expires: nothingDue}
 		}
 	}
-	return l
+	for id, h := range s.claims {
+		one := out[h.endpoint]
+		switch {
+		case s.index.byNo[h.endpoint] == nil && !h.runs(l.NowMS):
+			// The endpoint was deleted, and the worker has not come back.
+			delete(s.claims, id)
+		case one == nil:
+		case h.runs(l.NowMS):
+			one.held, one.Claimed, one.expires = one.held+1, one.Claimed+1, min(one.expires, h.until)
+		default:
+			one.held, one.again = one.held+1, append(one.again, webhook.Due{ID: id, DueMS: h.until, Retry: true})
+		}
+	}
+	return out, maps.Clone(s.claims)
 }
 
-// setDue sets when the next delivery is due for an endpoint that has none now.
-func (s *Store) setDue(e *candidate, ms int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if e.changes == e.endpoint.changes {
-		e.due = ms
+// Waiting implements webhook.Queue.
+func (s *Store) Waiting(ctx context.Context, l webhook.Look) (list []webhook.Waiting, err error) {
+	of, claimed := s.candidates(l)
+	err = s.db.ReadNow(ctx, "look for due deliveries", func(r *dbfile.Conn) error {
+		if l.Tests {
+			if err := readTests(r, of, claimed, l.NowMS); err != nil {
+				return err
+			}
+		}
+		for _, c := range of {
+			if c.limit > 0 {
+				if err := s.readDue(r, c, claimed, l.NowMS); err != nil {
+					return err
+				}
+			}
+			if len(c.Due)+len(c.Tests) > 0 {
+				list = append(list, c.Waiting)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// readTests adds the tests that are due.
+func readTests(r *dbfile.Conn, of map[int64]*candidate, claimed map[int64]claim, nowMS int64) error {
+	return r.Each("SELECT id, due_ms, endpoint_no FROM delivery INDEXED BY delivery_urgent WHERE state = 0 AND urgent = 1 ORDER BY id LIMIT ?+0", []any{int64(sweepRows)}, func(row dbfile.Row) error {
+		_, taken := claimed[row.Int(0)]
+		if c := of[row.Int(2)]; c != nil && !taken && row.Int(1) <= nowMS {
+			c.Tests = append(c.Tests, webhook.Due{ID: row.Int(0), DueMS: row.Int(1)})
+		}
+		return nil
+	})
+}
+
+// readDue adds what an endpoint could be sent. If that is nothing, it notes when the next delivery
+// will be due.
+func (s *Store) readDue(r *dbfile.Conn, c *candidate, claimed map[int64]claim, nowMS int64) error {
+	next := c.expires
+	for retry := int64(0); retry <= 1 && len(c.Due) < c.limit; retry++ {
+		var found []webhook.Due
+		// The first row is read even if it is not due. Claimed deliveries are among the rows, which
+		// do not show it.
+		err := r.Each(`SELECT id, due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND state = 0 ORDER BY due_ms, id LIMIT ?+0`,
+			[]any{c.no, retry, int64(c.limit - len(c.Due) + c.held)}, func(row dbfile.Row) error {
+				if _, taken := claimed[row.Int(0)]; taken {
+					return nil
+				}
+				if at := row.Int(1); at <= nowMS {
+					found = append(found, webhook.Due{ID: row.Int(0), DueMS: at, Retry: retry == 1})
+				} else {
+					next = min(next, at)
+				}
+				return nil
+			})
+		if err != nil {
+			return err
+		}
+		if retry == 1 {
+			found = append(found, c.again...)
+			slices.SortStableFunc(found, func(a, b webhook.Due) int { return cmp.Compare(a.DueMS, b.DueMS) })
+		}
+		c.Due = append(c.Due, found[:min(len(found), c.limit-len(c.Due))]...)
+	}
+	if len(c.Due) == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.changes == c.endpoint.changes {
+			c.endpoint.due = next
+		}
+	}
+	return nil
+}
+
+// noteDue notes when a committed delivery is due, by the row of its endpoint.
+func (s *Store) noteDue(no, ms int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.index.byNo[no]; e != nil {
+		e.due = min(e.due, ms)
+		e.changes++
 	}
 }
 
-// claim claims a delivery, unless its claim is another than was or its result is being
-// stored. fence is the one in the row.
-func (s *Store) claim(d due, was claim, fence, until int64, attempt int) (claim, bool) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if now, ok := s.claims.by[d.id]; ok != (was.fence != 0) || now.fence != was.fence || now.ending {
-		return claim{}, false
+// Claim implements webhook.Queue. It only reads the database.
+func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
+	err = s.db.ReadNow(ctx, "claim deliveries", func(r *dbfile.Conn) error {
+		bytes := int64(0)
+		for _, d := range t.List {
+			s.mu.Lock()
+			was := s.claims[d.ID]
+			s.mu.Unlock()
+			row, err := r.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
+				CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no, d.endpoint_no
+				FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ? AND d.state = 0 AND d.due_ms <= ?`, d.ID, t.NowMS)
+			if err != nil {
+				return err
+			}
+			if row == nil { // canceled or erased meanwhile
+				s.dropClaim(d.ID)
+				continue
+			}
+			if bytes += row.Int(8); t.Bytes > 0 && bytes > t.Bytes && len(out) > 0 {
+				break
+			}
+			body, err := r.First("SELECT body FROM event WHERE no = ?", row[9])
+			if err != nil {
+				return err
+			}
+			one := webhook.Delivery{
+				ID: d.ID, Attempt: int(row.Int(0)), Fence: row.Int(1), EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
+				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent,
+			}
+			if body != nil && s.claim(&one, was, row.Int(10), t, d.Most) {
+				one.Body = body.Blob(0)
+				out = append(out, one)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, d := range out { // they are due again
+			if e := s.index.byNo[s.claims[d.ID].endpoint]; e != nil {
+				e.due, e.changes = 0, e.changes+1
+			}
+			delete(s.claims, d.ID)
+		}
+		return nil, err
 	}
-	s.claims.fence = max(s.claims.fence, fence) + 1
-	h := claim{fence: s.claims.fence, until: until, attempt: max(attempt, was.attempt) + 1, endpoint: d.e.no, due: d.at, urgent: d.urgent}
-	s.claims.by[d.id] = h
-	return h, true
+	return out, nil
+}
+
+// claim claims a delivery, unless its claim is another than was or runs, or its endpoint has most
+// claims. d has the attempt and the fence of the row, and gets those of the claim.
+func (s *Store) claim(d *webhook.Delivery, was claim, endpointNo int64, t webhook.Taking, most int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.index.byNo[endpointNo]
+	if now := s.claims[d.ID]; now != was || now.runs(t.NowMS) || e == nil || e.Disabled {
+		return false
+	}
+	n := 0
+	for _, h := range s.claims {
+		if h.endpoint == endpointNo && h.runs(t.NowMS) {
+			n++
+		}
+	}
+	if most > 0 && n >= most {
+		return false
+	}
+	s.fence = max(s.fence, d.Fence) + 1
+	h := claim{fence: s.fence, until: t.NowMS + max(int64(t.Lease/time.Millisecond), 1), attempt: max(d.Attempt, was.attempt) + 1, endpoint: endpointNo, urgent: d.Urgent}
+	s.claims[d.ID], d.Attempt, d.Fence, d.Endpoint = h, h.attempt, h.fence, *e.Endpoint
+	return true
 }
 
 // beginFinish marks a claim as one whose result is being stored, so that the delivery is not
 // claimed again however long that takes.
 func (s *Store) beginFinish(d webhook.Delivery) (claim, error) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	h, ok := s.claims.by[d.ID]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.claims[d.ID]
 	if !ok || h.fence != d.Fence || h.ending {
 		return claim{}, staleClaim(d)
 	}
 	h.ending = true
-	s.claims.by[d.ID] = h
+	s.claims[d.ID] = h
 	return h, nil
 }
 
 // endClaim ends a claim. With keep, because its result could not be stored, the claim stays until
 // its lease ends.
 func (s *Store) endClaim(d webhook.Delivery, keep bool) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	h, ok := s.claims.by[d.ID]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.claims[d.ID]
 	switch {
 	case !ok || h.fence != d.Fence:
 	case keep:
 		h.ending = false
-		s.claims.by[d.ID] = h
+		s.claims[d.ID] = h
 	default:
-		delete(s.claims.by, d.ID)
+		delete(s.claims, d.ID)
 	}
 }
 
 // dropClaim ends the claim of a delivery that is no longer pending, unless its result is being
 // stored.
 func (s *Store) dropClaim(id int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if h, ok := s.claims.by[id]; ok && !h.ending {
-		delete(s.claims.by, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.claims[id]; ok && !h.ending {
+		delete(s.claims, id)
 	}
 }
 
 // claimedTests counts the claimed tests of an endpoint. They do not wait any more.
 func (s *Store) claimedTests(endpointNo int64) (n int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	for _, h := range s.claims.by {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.claims {
 		if h.urgent && h.endpoint == endpointNo {
 			n++
 		}
@@ -167,28 +285,16 @@ func (s *Store) addClaim(r *webhook.Record) {
 	if r.State != webhook.Pending {
 		return
 	}
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if h, ok := s.claims.by[r.ID]; ok {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.claims[r.ID]; ok {
 		r.Claimed, r.Attempt, r.DueMS = true, h.attempt, h.until
 	}
 }
 
 // claimed returns the claims by delivery.
 func (s *Store) claimed() map[int64]claim {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	return maps.Clone(s.claims.by)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.claims)
 }
-
-// noteDue notes when a committed delivery is due, by the row of its endpoint.
-func (s *Store) noteDue(no, ms int64) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if e := s.index.byNo[no]; e != nil {
-		e.due = min(e.due, ms)
-		e.changes++
-	}
-}
-
-const nothingDue = math.MaxInt64

@@ -19,18 +19,18 @@ func TestClaimsEndWithTheirOwner(t *testing.T) {
 	s := open(t, sqlite.Options{Path: path})
 	fill(t, s) // one delivery is done, one waits
 	claim := webhook.Claim{NowMS: 10, Limit: 10, Lease: time.Hour}
-	before, err := s.Claim(t.Context(), claim)
+	before, err := webhook.ClaimFrom(t.Context(), s, claim)
 	if err != nil || len(before) != 1 {
 		t.Fatalf("claimed %d: %v", len(before), err)
 	}
-	if again, err := s.Claim(t.Context(), claim); err != nil || len(again) != 0 {
+	if again, err := webhook.ClaimFrom(t.Context(), s, claim); err != nil || len(again) != 0 {
 		t.Fatalf("claimed %d twice: %v", len(again), err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, sqlite.Options{Path: path})
-	after, err := s.Claim(t.Context(), claim)
+	after, err := webhook.ClaimFrom(t.Context(), s, claim)
 	if err != nil || len(after) != 1 {
 		t.Fatalf("claimed %d after reopening, want 1: %v", len(after), err)
 	}

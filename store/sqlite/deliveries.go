@@ -153,6 +153,9 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 			if state == statePending {
 				s.noteDue(h.endpoint, due)
 			}
+			if r.Untried {
+				s.wake()
+			}
 		})
 		return t.conclude(h.endpoint, d, r)
 	}))
@@ -164,21 +167,6 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 
 func staleClaim(d webhook.Delivery) error {
 	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
-}
-
-// Release ends a claim that was not used.
-func (s *Store) Release(_ context.Context, d webhook.Delivery) error {
-	if s.db.Closed() {
-		return dbfile.ErrClosed()
-	}
-	h, err := s.beginFinish(d)
-	if err != nil {
-		return err
-	}
-	s.endClaim(d, false)
-	s.noteDue(h.endpoint, h.due)
-	s.wake()
-	return nil
 }
 
 // wake wakes the webhook worker.

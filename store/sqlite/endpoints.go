@@ -14,11 +14,11 @@ import (
 // endpoint is a webhook endpoint with its row number. All endpoints are in memory. Only the
 // holder of the writer's turn changes the list.
 type endpoint struct {
-	*webhook.Endpoint // never changed but replaced, under claims.mu
+	*webhook.Endpoint // never changed but replaced, under mu
 	no                int64
-	// due is at most the earliest due time of its pending deliveries that are not claimed. A call
-	// of Claim asks the database only for endpoints that may have one, so a due that is too early
-	// is harmless. changes counts the commits that changed it. claims.mu guards both.
+	// due is at most the earliest due time of its pending deliveries. Waiting asks the database
+	// only about endpoints that may have a due one, so a due that is too early is harmless. changes
+	// counts the commits that changed it. mu guards both.
 	due     int64
 	changes int
 	// wants holds the types that match its filter. Matching the patterns for each event would cost
@@ -68,9 +68,9 @@ func loadEndpoints(c *dbfile.Conn, s *encryption.Sealer) ([]*endpoint, error) {
 // setEndpoints sets the list of endpoints once the transaction is committed.
 func (t *tx) setEndpoints(list []*endpoint) {
 	t.After(func() {
-		t.s.claims.mu.Lock()
+		t.s.mu.Lock()
 		t.s.endpoints, t.s.index = list, newIndex(list)
-		t.s.claims.mu.Unlock()
+		t.s.mu.Unlock()
 		t.s.publishEndpoints()
 	})
 }
@@ -111,7 +111,7 @@ func (s *Store) ChangeEndpoint(ctx context.Context, project, id string, decide f
 }
 
 // endpointAt returns the place of an endpoint in the list, -1 if it is missing. An empty project is
-// any. The caller has the writer's turn or claims.mu.
+// any. The caller has the writer's turn or mu.
 func (s *Store) endpointAt(project, id string) int {
 	return slices.IndexFunc(s.endpoints, func(e *endpoint) bool { return e.ID == id && (project == "" || e.Project == project) })
 }
@@ -217,9 +217,9 @@ func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	}
 	t.changed()[e.no] = c.Endpoint
 	t.After(func() {
-		t.s.claims.mu.Lock()
+		t.s.mu.Lock()
 		e.Endpoint = &c.Endpoint // whose filter is the same
-		t.s.claims.mu.Unlock()
+		t.s.mu.Unlock()
 		if c.Disabled {
 			t.s.publishEndpoints()
 		}
@@ -280,8 +280,8 @@ func (s *Store) Endpoints(_ context.Context, project, id string) ([]webhook.Endp
 	if s.db.Closed() {
 		return nil, dbfile.ErrClosed()
 	}
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out []webhook.Endpoint
 	for _, e := range s.endpoints {
 		if (project == "" || e.Project == project) && (id == "" || e.ID == id) {

@@ -35,7 +35,7 @@ func TestSweepPassesOver(t *testing.T) {
 			t.Fatalf("swept %d, want %d: %v", n, want, err)
 		}
 	}
-	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 1000, Limit: kept, Lease: 1})
+	list, err := webhook.ClaimFrom(t.Context(), s, webhook.Claim{NowMS: 1000, Limit: kept, Lease: 1})
 	if err != nil || len(list) != kept {
 		t.Fatalf("%d wait, want %d: %v", len(list), kept, err)
 	}

@@ -56,7 +56,7 @@ func TestTurnsGoBeforeDeliveries(t *testing.T) {
 	if _, _, err := s.Create(ctx, agent("p", 1), 0, c); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := s.Claim(ctx, webhook.Claim{NowMS: 10, Limit: deliveries, Lease: time.Hour})
+	claimed, err := webhook.ClaimFrom(ctx, s, webhook.Claim{NowMS: 10, Limit: deliveries, Lease: time.Hour})
 	if err != nil || len(claimed) != deliveries {
 		t.Fatalf("claimed %d: %v", len(claimed), err)
 	}

@@ -80,12 +80,6 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 		return s.countReplay(ctx, r)
 	}
 	id := replayID(r.Filter.Project, r.Name)
-	// A second call of the name waits for the result of the first.
-	leave, err := s.replaying.enter(ctx, id)
-	if err != nil {
-		return webhook.Replayed{}, err
-	}
-	defer leave()
 	job, err := s.beginReplay(ctx, id, r)
 	if err != nil || job.Done {
 		return job.Result(), err
@@ -98,17 +92,29 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 	return job.Result(), err
 }
 
-// replay makes the rest of a job, each slice in one transaction with the job's progress.
+// replay makes the rest of a job, each slice in one transaction with the job's progress. Calls of
+// the same name take turns.
 func (s *Store) replay(ctx context.Context, job *replayJob, r webhook.Replay) error {
 	for !job.Done {
 		rows, last, err := s.replayPage(ctx, r.Filter, &job.ReplayJob)
 		if err != nil {
 			return err
 		}
-		next := *job
+		var next replayJob
 		err = s.write(ctx, "replay deliveries", func(t *tx) error {
+			was, err := t.replayJob(job.id)
+			if err != nil {
+				return err
+			}
+			if was == nil {
+				return fault.New(fault.NotFound, "the replay is gone")
+			}
+			if was.Done || was.Made != job.Made {
+				next = *was // another call made the slice
+				return nil
+			}
 			next = *job
-			err := webhook.ReplaySlice(&next.ReplayJob, r, rows, last, deliveryRow.place,
+			err = webhook.ReplaySlice(&next.ReplayJob, r, rows, last, deliveryRow.place,
 				func(old deliveryRow) (bool, error) { return t.mayRepeat(&next, old) },
 				func(old deliveryRow, dueMS int64) error {
 					_, err := t.insertDelivery(old.event, t.live(old.endpoint), fresh{dueMS: dueMS, createdMS: next.NowMS, replayOf: old.ID, replayNo: next.no})
@@ -143,9 +149,9 @@ func (t *tx) mayRepeat(job *replayJob, old deliveryRow) (bool, error) {
 
 // countReplay counts the deliveries that a replay would make.
 func (s *Store) countReplay(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
-	s.claims.mu.Lock()
+	s.mu.Lock()
 	live := s.index.byNo
-	s.claims.mu.Unlock()
+	s.mu.Unlock()
 	type pair struct{ event, endpoint int64 }
 	return webhook.CountReplay(r,
 		func(j *webhook.ReplayJob) ([]deliveryRow, bool, error) { return s.replayPage(ctx, r.Filter, j) },

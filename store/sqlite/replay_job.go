@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"strconv"
-	"sync"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
@@ -19,40 +18,6 @@ type replayJob struct {
 	no          int64
 	id, request string
 	delivery    int64 // of a replay of one delivery: the delivery that it made
-}
-
-// replaying holds the replays under way in this process, by ID.
-type replaying struct {
-	mu sync.Mutex
-	at map[string]chan struct{} // closed when the replay ends
-}
-
-// enter waits until no other call works on the replay.
-func (r *replaying) enter(ctx context.Context, id string) (leave func(), err error) {
-	for {
-		r.mu.Lock()
-		other := r.at[id]
-		if other == nil {
-			if r.at == nil {
-				r.at = map[string]chan struct{}{}
-			}
-			own := make(chan struct{})
-			r.at[id] = own
-			r.mu.Unlock()
-			return func() {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				delete(r.at, id)
-				close(own)
-			}, nil
-		}
-		r.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, fault.Ended(ctx)
-		}
-	}
 }
 
 // named reports whether the replay has a name.

@@ -135,7 +135,7 @@ func TestReplayOfErased(t *testing.T) {
 	if _, _, err := s.Create(t.Context(), a, 0, c); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 3, Limit: 1, Lease: 1})
+	list, err := webhook.ClaimFrom(t.Context(), s, webhook.Claim{NowMS: 3, Limit: 1, Lease: 1})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}

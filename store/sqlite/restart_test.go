@@ -283,7 +283,7 @@ func fill(t *testing.T, s *store.SQLite) {
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 99, memory.EndIdle, tx.Head().Rev+1
 		return memory.Change{Agent: &a, Events: []memory.Event{{ID: "ev1", Type: 102, CreatedMS: 5, Body: []byte("{}")}}}, nil
 	}))
-	list, err := s.Claim(ctx, webhook.Claim{NowMS: 10, Limit: 1, Lease: time.Minute})
+	list, err := webhook.ClaimFrom(ctx, s, webhook.Claim{NowMS: 10, Limit: 1, Lease: time.Minute})
 	do(err)
 	do(s.Finish(ctx, list[0], webhook.Result{State: webhook.Delivered, Try: webhook.Attempt{N: 1, Status: 200, Response: []byte("ok")}}))
 }

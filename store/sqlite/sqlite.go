@@ -7,7 +7,9 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -65,7 +67,8 @@ type Store struct {
 	words  statements.Words
 	large  chan struct{} // holds a value while a large change of records waits or is written
 
-	// Changed with the writer's turn, under claims.mu too.
+	// Changed with the writer's turn, under mu too. mu guards some fields of each endpoint as well.
+	mu        sync.Mutex
 	endpoints []*endpoint
 	index     index
 
@@ -74,8 +77,8 @@ type Store struct {
 	published atomic.Pointer[[]webhook.Endpoint]
 	woken     chan struct{}
 
-	claims    claims
-	replaying replaying
+	claims map[int64]claim // by delivery; guarded by mu
+	fence  int64           // of the last claim; it starts from the time, so that no earlier process had it
 }
 
 var (
@@ -129,7 +132,7 @@ func openStore(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, large: make(chan struct{}, 1), claims: newClaims(), woken: make(chan struct{}, 1)}
+	s := &Store{db: db, large: make(chan struct{}, 1), claims: map[int64]claim{}, fence: time.Now().UnixMicro(), woken: make(chan struct{}, 1)}
 	if s.sealer, err = openSealer(db.Writer(), o.SealKey); err != nil {
 		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), db.Release())
 	}

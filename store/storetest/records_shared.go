@@ -59,7 +59,7 @@ func testRecordEvents(t *testing.T, ctx context.Context, s RecordStore) {
 	}
 	slices.Sort(got)
 	wantSame(t, "deliveries", got, []string{"e1>wants", "e2>wants"})
-	list, err := s.Claim(ctx, webhook.Claim{NowMS: 20, Limit: 10, Lease: time.Minute})
+	list, err := webhook.ClaimFrom(ctx, s, webhook.Claim{NowMS: 20, Limit: 10, Lease: time.Minute})
 	if err != nil || len(list) != 2 {
 		t.Fatalf("claimed %d, %v", len(list), err)
 	}

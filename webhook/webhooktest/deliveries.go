@@ -66,7 +66,7 @@ func testClaimPerEndpoint(r rig) {
 	first := r.claimPer(100, 10, 2)
 	same(r.t, "two each", names(first), []string{"e0>a", "e1>a", "x>b"})
 	same(r.t, "those in flight count", names(r.claimPer(101, 10, 2)), []string{})
-	more, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 101, Limit: 10, PerEndpoint: 2, Lease: lease, Ended: func(e *webhook.Endpoint) int {
+	more, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 101, Limit: 10, PerEndpoint: 2, Lease: lease, Ended: func(e *webhook.Endpoint) int {
 		// B has fewer than that in progress, and nothing more to send.
 		return map[string]int{"a": 1, "b": 7}[e.ID]
 	}})
@@ -74,7 +74,7 @@ func testClaimPerEndpoint(r rig) {
 		r.t.Fatal(err)
 	}
 	same(r.t, "but those whose attempts have ended do not", names(more), []string{"e2>a"})
-	if err := r.queue.Release(r.ctx, more[0]); err != nil {
+	if err := webhook.Release(r.ctx, r.queue, more[0]); err != nil {
 		r.t.Fatal(err)
 	}
 	r.finish(first[0], webhook.Delivered, 0)
@@ -98,7 +98,7 @@ func testClaimRace(r rig) {
 	for range workers {
 		wg.Go(func() {
 			for {
-				list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 1000, Limit: 7, Lease: lease})
+				list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 1000, Limit: 7, Lease: lease})
 				if err != nil {
 					r.t.Error(err)
 					return
@@ -148,18 +148,18 @@ func testStaleFence(r rig) {
 	d := r.one(10 + lease.Milliseconds())
 	result := webhook.Result{State: webhook.Delivered, Try: webhook.Attempt{N: 1}}
 	code(r.t, r.queue.Finish(r.ctx, stale, result), fault.Conflict)
-	code(r.t, r.queue.Release(r.ctx, stale), fault.Conflict)
+	code(r.t, webhook.Release(r.ctx, r.queue, stale), fault.Conflict)
 	if list, err := r.attempts("e1"); err != nil || len(list) != 0 {
 		r.t.Errorf("a refused finish stored %v, %v", list, err)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 1, OldestDue: 10 + 2*lease.Milliseconds()})
 	r.finish(d, webhook.Delivered, 0)
 	code(r.t, r.queue.Finish(r.ctx, d, result), fault.Conflict)
-	code(r.t, r.queue.Release(r.ctx, d), fault.Conflict)
+	code(r.t, webhook.Release(r.ctx, r.queue, d), fault.Conflict)
 	unknown := d
 	unknown.ID += 1000
 	code(r.t, r.queue.Finish(r.ctx, unknown, result), fault.Conflict)
-	code(r.t, r.queue.Release(r.ctx, unknown), fault.Conflict)
+	code(r.t, webhook.Release(r.ctx, r.queue, unknown), fault.Conflict)
 }
 
 func testFinishDelivered(r rig) {
@@ -226,17 +226,17 @@ func testRelease(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))
 	d := r.one(10)
-	if err := r.queue.Release(r.ctx, d); err != nil {
+	if err := webhook.Release(r.ctx, r.queue, d); err != nil {
 		r.t.Fatal(err)
 	}
 	again := r.one(11)
 	if again.Attempt != 1 || again.Fence <= d.Fence {
 		r.t.Errorf("after release: attempt %d, fence %d after %d", again.Attempt, again.Fence, d.Fence)
 	}
-	code(r.t, r.queue.Release(r.ctx, d), fault.Conflict)
+	code(r.t, webhook.Release(r.ctx, r.queue, d), fault.Conflict)
 	r.finish(again, webhook.Pending, 50)
 	third := r.one(50)
-	if err := r.queue.Release(r.ctx, third); err != nil {
+	if err := webhook.Release(r.ctx, r.queue, third); err != nil {
 		r.t.Fatal(err)
 	}
 	if d := r.one(51); d.Attempt != 2 {
@@ -379,7 +379,7 @@ func testManyEvents(r rig) {
 			case 0:
 				r.finish(d, webhook.Pending, now+500)
 			case 1:
-				if err := r.queue.Release(r.ctx, d); err != nil {
+				if err := webhook.Release(r.ctx, r.queue, d); err != nil {
 					r.t.Fatal(err)
 				}
 			case 2: // forgotten: its lease ends
@@ -420,10 +420,10 @@ func testClosed(r rig) {
 	if err := r.store.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	_, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 1, Lease: lease})
+	_, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 100, Limit: 1, Lease: lease})
 	code(r.t, err, fault.Unavailable)
 	code(r.t, r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Delivered}), fault.Unavailable)
-	code(r.t, r.queue.Release(r.ctx, d), fault.Unavailable)
+	code(r.t, webhook.Release(r.ctx, r.queue, d), fault.Unavailable)
 	code(r.t, webhook.PutEndpoint(r.ctx, r.queue, endpoint("b")), fault.Unavailable)
 	code(r.t, r.queue.DeleteEndpoint(r.ctx, "acme", "a"), fault.Unavailable)
 	_, err = r.queue.Backlog(r.ctx)

@@ -269,7 +269,7 @@ func testRoom(r rig) {
 		return 100
 	}
 	claim := func(now int64) []string {
-		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: now, Limit: 100, PerEndpoint: 4, Lease: lease, Room: room})
+		list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: now, Limit: 100, PerEndpoint: 4, Lease: lease, Room: room})
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func testTestsFirst(r rig) {
 	claim := func(c webhook.Claim) []webhook.Delivery {
 		r.t.Helper()
 		c.NowMS, c.Lease = 30, lease
-		list, err := r.queue.Claim(r.ctx, c)
+		list, err := webhook.ClaimFrom(r.ctx, r.queue, c)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func testClaimFair(r rig) {
 	for i := range 3 {
 		r.emit(event(fmt.Sprint("e", i), 102, int64(i)))
 	}
-	list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 4, Lease: lease, Busy: func(e *webhook.Endpoint) (project, own int) {
+	list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 100, Limit: 4, Lease: lease, Busy: func(e *webhook.Endpoint) (project, own int) {
 		if e.Project != "acme" {
 			r.t.Errorf("asked of %+v", e)
 		}
@@ -225,16 +225,13 @@ func testClaimAllow(r rig) {
 		r.emit(event(fmt.Sprint("e", i), 102, int64(i)))
 	}
 	for i, want := range []int{2, 2, 2, 2, 0} {
-		asked := 0
-		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 8, Lease: lease, Allow: func() func(*webhook.Endpoint) bool {
-			left := 2
-			return func(e *webhook.Endpoint) bool {
-				if asked++; e.Project != "acme" {
-					r.t.Errorf("asked of %+v", e)
-				}
-				left--
-				return left >= 0
+		asked, left := 0, 2
+		list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 100, Limit: 8, Lease: lease, Allow: func(e *webhook.Endpoint) bool {
+			if asked++; e.Project != "acme" {
+				r.t.Errorf("asked of %+v", e)
 			}
+			left--
+			return left >= 0
 		}})
 		if err != nil || len(list) != want || asked < want {
 			r.t.Errorf("claim %d: %d, asked %d times, want %d: %v", i, len(list), asked, want, err)
@@ -251,7 +248,7 @@ func testClaimBytes(r rig) {
 		r.emit(e)
 	}
 	for _, want := range [][]string{{"e0>a"}, {"e1>a"}, {"e2>a", "e3>a"}, {"e4>a", "e5>a"}, {}} {
-		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 10, Lease: lease, Bytes: 1000})
+		list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: 100, Limit: 10, Lease: lease, Bytes: 1000})
 		if err != nil {
 			r.t.Fatal(err)
 		}

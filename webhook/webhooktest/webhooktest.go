@@ -160,7 +160,7 @@ func (r rig) claim(now int64, limit int) []webhook.Delivery {
 
 func (r rig) claimPer(now int64, limit, perEndpoint int) []webhook.Delivery {
 	r.t.Helper()
-	list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: now, Limit: limit, PerEndpoint: perEndpoint, Lease: lease})
+	list, err := webhook.ClaimFrom(r.ctx, r.queue, webhook.Claim{NowMS: now, Limit: limit, PerEndpoint: perEndpoint, Lease: lease})
 	if err != nil {
 		r.t.Fatalf("claim: %v", err)
 	}
