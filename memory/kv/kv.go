@@ -128,9 +128,9 @@ type Store interface {
 	// point.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
 	// Spaces returns the namespaces of a project that hold keys, expired ones too, by name. With an
-	// empty project it returns those of all projects and the working memories that hold keys, in any
-	// order. A store that cannot list fails with fault.Unsupported; there, ClearKeys of the project's
-	// space deletes all namespaces.
+	// empty project it returns those of all projects and the working memories that hold keys, in
+	// any order. A store that cannot list fails with fault.Unsupported; there, ClearKeys of the
+	// project's space deletes all namespaces.
 	Spaces(ctx context.Context, project string) ([]Space, error)
 	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is
 	// stored meanwhile may go or stay.

@@ -296,7 +296,8 @@ func (s *Store) Spaces(ctx context.Context, project string) ([]kv.Space, error) 
 	where, args := `strpos(project, '/') > 0 AND project NOT LIKE '~%'
 		UNION ALL SELECT a.project, a.id, '' FROM agent a WHERE a.no IN (SELECT agent_no FROM kv WHERE agent_no <> 0)`, []any(nil)
 	if project != "" {
-		where, args = "project > $1 AND project < $2 ORDER BY project", []any{pg.Stored(project) + "/", pg.Stored(project) + "0"} // 0 follows the slash
+		// "0" follows the slash.
+		where, args = "project > $1 AND project < $2 ORDER BY project", []any{pg.Stored(project) + "/", pg.Stored(project) + "0"}
 	}
 	return pg.ReadAll(ctx, s.db, "list namespaces", func(row pgx.CollectableRow) (space kv.Space, err error) {
 		err = row.Scan(&space.Project, &space.Agent, &space.Name)

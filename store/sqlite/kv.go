@@ -307,7 +307,8 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 func (s *Store) Spaces(ctx context.Context, project string) (spaces []kv.Space, err error) {
 	where, args := "(a.no IS NOT NULL OR t.agent_no = 0 AND instr(t.project, '/') > 0 AND t.project NOT LIKE '~%')", []any(nil)
 	if project != "" {
-		where, args = "t.agent_no = 0 AND t.project > ? AND t.project < ?", []any{project + "/", project + "0"} // 0 follows the slash
+		// "0" follows the slash.
+		where, args = "t.agent_no = 0 AND t.project > ? AND t.project < ?", []any{project + "/", project + "0"}
 	}
 	err = s.db.Read(ctx, "list namespaces", func(c *dbfile.Conn) (err error) {
 		spaces, err = dbfile.Collect(c, func(row dbfile.Row) (kv.Space, error) {
