@@ -459,7 +459,7 @@ func TestSecrets(t *testing.T) {
 		refused(t, err, fault.Invalid, "secret")
 	}
 	for _, s := range []string{
-		"Forgot her password", "The password is wrong", "Has two children and one dog", "Wants a password reset", "Lives at postal code 53113", "Discount code 1234 was used", "Pinned 1234 posts", "Was born in 1990",
+		"Forgot her password", "The password is wrong", "Has two children and one dog", "SMS at ten thirty", "Changed her PIN in 2024", "Wants a password reset", "Lives at postal code 53113", "Discount code 1234 was used", "Pinned 1234 posts", "Was born in 1990",
 		"Ordered 12 boxes for 4500 euros", "Her order is 20261123", "Called on +49 228 1234567",
 	} {
 		k.add(s, nil)

@@ -20,6 +20,10 @@ func TestText(t *testing.T) {
 		// Secrets.
 		"My pin is four seven one one.": "My pin is [secret].", "Der PIN lautet 4711": "Der PIN lautet [secret]", "the code is double oh seven nine, thanks": "the code is [secret], thanks",
 		"my pass word hunter2 works": "my pass word [secret] works", "Password: abc!": "Password: [secret]!", "482 913 is the login code": "[secret] is the login code",
+		"482913 is my pin, my zip code is 53113": "[secret] is my pin, my zip code is 53113", "My PIN is 4711, order 88213": "My PIN is [secret], order 88213",
+		"My PIN is 4711, 0171 2345678 is the mobile": "My PIN is [secret], [phone] is the mobile", "SMS at ten thirty": "SMS at ten thirty", "Bought tan shoes for 1,200 euros": "Bought tan shoes for 1,200 euros",
+		"I changed my PIN in 2024": "I changed my PIN in 2024", "I forgot my PIN. My zip code is 53113": "I forgot my PIN. My zip code is 53113", "The password is still hunter2": "The password is still [secret]",
+		"我的密码是hunter2": "我的密码是[secret]", "验证码 482913": "验证码 [secret]", "The TAN is 99 88 77": "The TAN is [secret]",
 		"The password is wrong": "The password is wrong", "my zip code is 53113": "my zip code is 53113", "discount code 1234": "discount code 1234", "a code review of 1234 lines": "a code review of 1234 lines",
 		"My password is «Rose» now": "My password is «[secret]» now", "I have one dog and two cats": "I have one dog and two cats", "the dress code is casual": "the dress code is casual",
 		// Cards.
@@ -306,7 +310,7 @@ func FuzzText(f *testing.F) {
 func TestLong(t *testing.T) {
 	t.Parallel()
 	r := redact.New(redact.Rules{Types: redact.Types(), Own: map[string]string{"own": `(a|b){1,40}c`}})
-	for _, piece := range []string{"4111 ", "+49 30 1234567 ", "[x]1", "a@", "a.", "at ", "٤", "4", "DE89 ", "plus four ", "a at b dot ", "(", "ab"} {
+	for _, piece := range []string{"4111 ", "+49 30 1234567 ", "[x]1", "a@", "a.", "at ", "٤", "4", "DE89 ", "plus four ", "a at b dot ", "(", "ab", "1234 is pin ", "pin 12 ", "code is ", "password is x "} {
 		start := time.Now()
 		r.Text(strings.Repeat(piece, (256<<10)/len(piece)))
 		if took := time.Since(start); took > time.Minute {

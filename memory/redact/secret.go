@@ -4,32 +4,33 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 var (
 	// A word for a password, what joins it to its value, and the value. Without a joining word, as
 	// speech recognition writes it, the value has a digit.
-	password = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:pass\s?(?:word|phrase|code)|passwort|kennwort|losung|mot de passe|contraseña|clave secreta|senha|parola d'ordine|wachtwoord|lösenord|пароль|密码|パスワード)` +
-		`(?:(?:\s+(?:for|für|to|of|zu|pour|de|del)\s+[\pL\pN.@-]+){0,2}\s*(?:[:=]|\s(?:is|are|ist|lautet|est|es|è|é|war|was)(?:\s|$)|是|は)\s*["'“„«]?([^\s"'”“»]+)|\s+([^\s\d]*\d\S*))`)
+	password = regexp.MustCompile(`(?i)(?:(?:^|[^\pL])(?:pass\s?(?:word|phrase|code)|passwort|kennwort|losung|mot de passe|contraseña|clave secreta|senha|parola d'ordine|wachtwoord|lösenord|пароль)|密码|パスワード)` +
+		`(?:(?:\s+(?:for|für|to|of|zu|pour|de|del)\s+[\pL\pN.@-]+){0,2}\s*(?:[:=]|\s(?:is|are|ist|lautet|est|es|è|é|war|was)(?:\s|$)|是|は)\s*(?:(?:still|now|just|noch|immer noch)\s+)?["'“„«]?([^\s"'”“»]+)|\s+([^\s\d]*\d\S*))`)
 	// A word for a code that only its owner knows.
-	code = regexp.MustCompile(`(?i)(?:^|[^\pL])(pin|tan|otp|cvc|cvv|mfa|2fa|sms|[\pL-]*(?:code|código|codice|kod|код)|验证码)(?:s|[^\pL\pN]|$)`)
+	code = regexp.MustCompile(`(?i)(?:(?:^|[^\pL])((?:pin|(?-i:TAN)|otp|cvc|cvv|mfa|2fa|[\pL-]*(?:code|código|codice|kod|код)))(?:s|[^\pL\pN]|$)|(验证码))`)
 	// Codes that are not secrets.
 	openCode = regexp.MustCompile(`(?i)\b(?:post|zip|postal|area|country|dial(?:l?ing)?|discount|promo|coupon|voucher|booking|qr|bar|dress|source|error|product|sort|gate|vor|länder)[\s-]?(?:code|wahl|leit)|\bcode\s+(?:review|name|of\s+conduct)`)
-	// What may stand between a code and the word for it, when the code comes first.
-	isCode = regexp.MustCompile(`(?i)^\s+(?:is|ist|est|es|è|als|as|was)\s+(?:\pL+\s){0,3}(?:pin|tan|otp|cvc|cvv|[\pL-]*(?:code|código|codice))(?:[^\pL]|$)`)
+	// What stands behind a code that comes before the word for it.
+	isCode = regexp.MustCompile(`(?i)\s+(?:is|ist|est|es|è|als|as|was)\s+(?:\pL+\s){0,3}(?:pin|(?-i:TAN)|otp|cvc|cvv|[\pL-]*(?:code|código|codice))(?:[^\pL]|$)`)
+	// What stands between the word for a code and a year.
+	inYear = regexp.MustCompile(`(?i)\s(?:in|since|im|seit|en|depuis|desde|nel|dal)\s+$`)
 )
 
 // plain are words that stand after "the password is" and are not the password.
 var plain = strings.Fields(`a an the my your our his her their not no wrong right correct incorrect invalid valid required needed missing reset changed expired
-	forgotten lost known unknown safe secure strong weak too very on in at for still now already what that this there still working
+	forgotten lost known unknown safe secure strong weak too very on in at for still now already what that this there working
 	nicht falsch richtig vergessen abgelaufen zurückgesetzt ein eine der die das mein meine noch`)
 
 // maxToCode is how far a code may be from the word for it, in bytes.
 const maxToCode = 40
 
 // appendSecrets appends passwords, PINs and codes that are named as such. The numbers of the text
-// are its tokens, so that codes may be spoken.
+// are its tokens, so that codes may be spoken. It is linear in the length of the text.
 func appendSecrets(out []span, s string, tokens []token) []span {
 	for _, m := range password.FindAllStringSubmatchIndex(s, -1) {
 		start, end := m[2], m[3]
@@ -41,48 +42,73 @@ func appendSecrets(out []span, s string, tokens []token) []span {
 			out = append(out, span{start, start + len(value), Secret})
 		}
 	}
-	open := openCode.FindAllStringIndex(s, -1)
+	open, next := openCode.FindAllStringIndex(s, -1), 0
 	for _, m := range code.FindAllStringSubmatchIndex(s, -1) {
-		if slices.ContainsFunc(open, func(o []int) bool { return o[0] < m[3] && m[2] < o[1] }) {
+		start, end := max(m[2], m[4]), max(m[3], m[5])
+		for len(open) > 0 && open[0][1] <= start {
+			open = open[1:]
+		}
+		if len(open) > 0 && open[0][0] < end {
 			continue
 		}
-		if i := slices.IndexFunc(tokens, func(t token) bool { return t.start >= m[3] }); i >= 0 && tokens[i].start-m[3] <= maxToCode {
-			out = appendCode(out, tokens[i:])
+		for next < len(tokens) && tokens[next].start < end {
+			next++
+		}
+		if next < len(tokens) && names(s[end:tokens[next].start], tokens[next].digits) {
+			out = appendCode(out, s, tokens[next:])
 		}
 	}
-	for i := range tokens {
-		if i == 0 || !tokens[i].glued {
-			if end := codeEnd(tokens[i:]); end > 0 && isCode.MatchString(s[end:min(len(s), end+2*maxToCode)]) && !openCode.MatchString(s[end:]) {
-				out = append(out, span{tokens[i].start, end, Secret})
-			}
+	next = 0
+	for _, m := range isCode.FindAllStringIndex(s, -1) {
+		for next < len(tokens) && tokens[next].end < m[0] {
+			next++
 		}
+		if next == len(tokens) || tokens[next].end != m[0] || openCode.MatchString(s[m[0]:m[1]]) {
+			continue
+		}
+		first := next
+		for first > 0 && next-first < maxCode && joined(s, tokens, first) {
+			first--
+		}
+		out = appendCode(out, s, tokens[first:next+1])
 	}
 	return out
 }
 
-// appendCode appends the code that the first of the tokens begins, if it is one.
-func appendCode(out []span, tokens []token) []span {
-	if end := codeEnd(tokens); end > 0 {
-		out = append(out, span{tokens[0].start, end, Secret})
-	}
-	return out
+// names reports whether the text between the word for a code and a number says that the number is
+// the code.
+func names(between, digits string) bool {
+	isYear := len(digits) == 4 && (digits[:2] == "19" || digits[:2] == "20")
+	return len(between) <= maxToCode && !strings.ContainsAny(between, "[]?!\n") && !strings.Contains(between, ". ") &&
+		!openCode.MatchString(between) && !(isYear && inYear.MatchString(between))
 }
 
-// codeEnd returns where the number ends that the first of the tokens begins, or 0 if it cannot be a
-// code: one of 3 to 10 digits, or at least 4 if all are spoken.
-func codeEnd(tokens []token) int {
+// maxCode is how many digits a code has at most.
+const maxCode = 10
+
+// joined reports whether a token goes on with the code of the one before it.
+func joined(s string, tokens []token, i int) bool {
+	return tokens[i].glued && !strings.Contains(s[tokens[i-1].end:tokens[i].start], ",")
+}
+
+// appendCode appends the code that the first of the tokens begins: 3 to maxCode digits, or at least
+// 4 if all are spoken, one by one.
+func appendCode(out []span, s string, tokens []token) []span {
 	digits, end, least := 0, 0, 4
 	for i, t := range tokens {
-		if i > 0 && !t.glued {
+		if i > 0 && !joined(s, tokens, i) || digits+len(t.digits) > maxCode {
+			break
+		}
+		if t.spoken && strings.Trim(t.digits, t.digits[:1]) != "" { // ten, twenty-one: a time or a number of things
 			break
 		}
 		if !t.spoken {
 			least = 3
 		}
-		digits, end = digits+utf8.RuneCountInString(t.digits), t.end
+		digits, end = digits+len(t.digits), t.end
 	}
-	if digits < least || digits > 10 {
-		return 0
+	if digits < least {
+		return out
 	}
-	return end
+	return append(out, span{tokens[0].start, end, Secret})
 }
