@@ -71,13 +71,11 @@ func callerName(field, name string) (string, error) {
 	if err != nil || name == "" {
 		return "", err
 	}
-	if platform.Withheld(name) {
+	number, ok := platform.Name(name)
+	if !ok {
 		return "", fault.At(fault.Invalid, field, "%q is what platforms send for callers who withhold their number; a withheld number names no caller", text.Clip(name, 80))
 	}
-	if number, ok := platform.Number(name); ok {
-		return number, nil
-	}
-	return name, nil
+	return number, nil
 }
 
 // overview returns what is known of a caller, or fault.NotFound.

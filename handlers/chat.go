@@ -184,13 +184,11 @@ func callerOf(r *http.Request, member func(string) []byte) (string, error) {
 	if user == "" {
 		return platform.Caller(member), nil
 	}
-	if platform.Withheld(user) {
+	name, ok := platform.Name(user)
+	if !ok {
 		return "", nil
 	}
-	if number, ok := platform.Number(user); ok {
-		return number, nil
-	}
-	return text.CleanKey(userHeader, user, maxScopeID)
+	return text.CleanKey(userHeader, name, maxScopeID)
 }
 
 // models answers with the models of the upstream, or with the one in the path. The upstream is that

@@ -17,7 +17,6 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window"
-	"github.com/heardlog/heardlog/platform"
 )
 
 // contextAPI serves the part of an agent's memory that its LLM gets, and what changes it.
@@ -121,7 +120,7 @@ func (a contextAPI) addMemory(w http.ResponseWriter, r *http.Request, c *memctx.
 		asked.Room = max(0, most-c.Tokens)
 	}
 	known := a.remember.Introduce(r.Context(), &c.Agent)
-	asked.Used = known.Tokens
+	asked.Used, asked.Known = known.Tokens, known.IDs
 	if b, ok := a.remember.Recall(r.Context(), &c.Agent, asked); ok {
 		w.Header().Set(turn.RecallHeader, b.Header())
 		out.insert(&c.Agent, at, &b)
@@ -189,10 +188,8 @@ func newContextAnswer(c *memctx.Context, custom bool) contextAnswer {
 	return out
 }
 
-// scope returns the scope. What platforms send for a withheld number is left out as a user_id.
 func (s *messageScope) scope() memory.Scope {
-	user, _ := platform.Name(s.UserID)
-	return memory.Scope{UserID: user, SessionID: s.SessionID, TaskID: s.TaskID}
+	return memory.Scope{UserID: inE164(s.UserID), SessionID: s.SessionID, TaskID: s.TaskID}
 }
 
 // setScope copies the scope into a message. field is its path for errors.

@@ -16,6 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/platform"
 )
 
 // joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as by
@@ -353,6 +354,9 @@ func (p *joinProperties) settings() memory.Settings {
 	s.Call = p.call()
 	if scope := p.Heardlog.Scope; scope != nil {
 		s.Scope = scope.scope()
+		if platform.Withheld(s.Scope.UserID) { // it names no caller
+			s.Scope.UserID = ""
+		}
 	}
 	s.IdleTimeoutS = p.Heardlog.Session.idle(p.IdleTimeout)
 	s.Memory.Working = p.Heardlog.Working.settings()

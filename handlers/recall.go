@@ -136,12 +136,12 @@ func (a recallAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case user == "":
 		return fault.New(fault.Invalid, "agent %s has no user_id in its scope, so it has no other calls; set properties.heardlog.scope.user_id at the join", agent.ID)
-	case in.UserID != "" && in.UserID != user:
+	case in.UserID != "" && inE164(in.UserID) != user:
 		is, _, err := a.callers.Resolve(r.Context(), projectOf(r), user)
 		if err != nil {
 			return err
 		}
-		asked, _, err := a.callers.Resolve(r.Context(), projectOf(r), in.UserID)
+		asked, _, err := a.callers.Resolve(r.Context(), projectOf(r), inE164(in.UserID))
 		if err != nil {
 			return err
 		}

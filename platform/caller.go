@@ -25,23 +25,17 @@ var nobodies = strings.Fields(`anonymous restricted unavailable unknown private 
 	anonym unbekannt anonyme inconnu privé masqué anónimo anonimo desconocido privado oculto sconosciuto privato anoniem onbekend
 	undefined null none nil nan`)
 
-// withheld are the numbers that spell such words.
-var withheld = dialled(nobodies)
+// withheld are the numbers that spell those of these words that carriers send.
+var withheld = dialled([]string{"anonymous", "restricted", "unavailable", "unknown", "private", "withheld", "blocked"})
 
 func dialled(words []string) (numbers []string) {
 	const keys = "22233344455566677778889999" // of a to z
 	for _, w := range words {
 		number := []byte{'+'}
 		for _, c := range []byte(w) {
-			if c < 'a' || c > 'z' {
-				number = nil
-				break
-			}
 			number = append(number, keys[c-'a'])
 		}
-		if len(number) > 7 {
-			numbers = append(numbers, string(number))
-		}
+		numbers = append(numbers, string(number))
 	}
 	return numbers
 }
@@ -91,15 +85,21 @@ func Number(s string) (string, bool) {
 // schemes are those of telephones' addresses.
 var schemes = []string{"tel:", "sip:", "sips:", "whatsapp:", "client:"}
 
+// minLong is how many digits after 00 and with it make a telephone number of a name, which may as
+// well be the number of a customer.
+const minLong = 12
+
 // Name returns the name of a caller as a client gives it. If it is a telephone number that begins
-// with + or a scheme, it is returned in E.164. It reports false for what platforms send for callers
-// who withhold their number.
+// with +, a scheme, or 00 and is not short, it is returned in E.164. It reports false for what
+// platforms send for callers who withhold their number.
 func Name(s string) (name string, ok bool) {
 	if Withheld(s) {
 		return "", false
 	}
-	isScheme := func(scheme string) bool { return len(s) > len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) }
-	if strings.HasPrefix(s, "+") || slices.ContainsFunc(schemes, isScheme) {
+	at := address(s)
+	isScheme := func(scheme string) bool { return len(at) > len(scheme) && strings.EqualFold(at[:len(scheme)], scheme) }
+	isLong := strings.HasPrefix(at, "00") && (len(at) >= minLong || strings.ContainsAny(at, " -./("))
+	if isLong || strings.HasPrefix(at, "+") || slices.ContainsFunc(schemes, isScheme) {
 		if number, ok := Number(s); ok {
 			return number, true
 		}
@@ -110,10 +110,7 @@ func Name(s string) (name string, ok bool) {
 // subscriber returns the part of a telephone's address that is its number or name: that without
 // scheme, host and parameters.
 func subscriber(s string) string {
-	s = strings.TrimSpace(s)
-	if i, j := strings.IndexByte(s, '<'), strings.LastIndexByte(s, '>'); i >= 0 && j > i { // "Name" <sip:…>
-		s = s[i+1 : j]
-	}
+	s = address(s)
 	for _, scheme := range schemes {
 		if len(s) > len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
 			s, _, _ = strings.Cut(s[len(scheme):], "@")
@@ -121,6 +118,14 @@ func subscriber(s string) string {
 		}
 	}
 	return s
+}
+
+// address returns the address in "Name" <sip:…>, or s without space around it.
+func address(s string) string {
+	if i, j := strings.IndexByte(s, '<'), strings.LastIndexByte(s, '>'); i >= 0 && j > i {
+		s = s[i+1 : j]
+	}
+	return strings.TrimSpace(s)
 }
 
 // Withheld reports whether a platform sends the name or number for callers who withhold theirs, or
@@ -137,6 +142,6 @@ func Withheld(s string) bool {
 		}
 		return unicode.ToLower(c)
 	}, s)
-	repeated := len(word) >= 7 && unicode.IsDigit(rune(word[0])) && strings.Trim(word, word[:1]) == ""
+	repeated := strings.HasPrefix(s, "+") && len(word) >= 7 && unicode.IsDigit(rune(word[0])) && strings.Trim(word, word[:1]) == ""
 	return repeated || slices.Contains(nobodies, word) || slices.Contains(withheld, s)
 }

@@ -26,7 +26,7 @@ func TestWithheld(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]bool{
 		"+266696687": true, "+7378742833": true, "+86282452253": true, "Anonymous": true, "sip:anonymous@anonymous.invalid": true, "RESTRICTED": true,
-		"+2562533": true, "+8656696": true, "+7748283": true, "Private Number": true, "No Caller ID": true, "undefined": true, "+10000000000": false, "+0000000000": true, "0000000": true,
+		"+2562533": true, "+8656696": true, "+7748283": true, "Private Number": true, "No Caller ID": true, "undefined": true, "+10000000000": false, "+0000000000": true, "0000000": false, "7777777": false, "+33726662436": false,
 		"\"Anonymous\" <sip:anonymous@anonymous.invalid>": true, "client:anonymous": true, "Unbekannt": true, "+9999999999": true, "tel:+2562533": true,
 		"+4930123456": false, "anna": false, "": false, "unknown-17": false,
 	} {
@@ -40,8 +40,8 @@ func TestWithheld(t *testing.T) {
 func TestName(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"+49 30 123456": "+4930123456", "tel:+49-30-123456": "+4930123456", "sip:+4930123456@example.org": "+4930123456", "+1 (212) 555-0100": "+12125550100",
-		"0049301234": "0049301234", "anna": "anna", "+anna": "+anna", "sip:anna@example.org": "sip:anna@example.org", "client:anna": "client:anna", "Private Number": "", "+8656696": "",
+		"+49 30 123456": "+4930123456", "tel:+49-30-123456": "+4930123456", " +49 30 123456": "+4930123456", `"Anna" <sip:+4930123456@example.org>`: "+4930123456", "sip:+4930123456@example.org": "+4930123456", "+1 (212) 555-0100": "+12125550100",
+		"0049301234": "0049301234", "004930123456": "+4930123456", "0049 30 1234": "+49301234", "0000012345678": "0000012345678", "0012345678": "0012345678", "anna": "anna", "+anna": "+anna", "sip:anna@example.org": "sip:anna@example.org", "client:anna": "client:anna", "Private Number": "", "+8656696": "",
 	} {
 		if got, ok := platform.Name(in); got != want || ok != (want != "") {
 			t.Errorf("%q: %q %v, want %q", in, got, ok, want)

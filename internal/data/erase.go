@@ -16,6 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/store"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/export"
@@ -181,6 +182,9 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 		r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN
 	}()
 	if r.User != "" {
+		if name, ok := platform.Name(r.User); ok { // as it is stored
+			r.User = name
+		}
 		key, err := from.ServerKey(ctx, caller.KeyName)
 		if err != nil {
 			return err
