@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -11,6 +12,11 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 )
 
+// pendingMembers are the members of an object that only says that a tool is still running.
+var pendingMembers = []string{"type", "status", "tool_call_id", "description", "message"}
+
+var errMore = errors.New("the object says more")
+
 // maxPending bounds, in bytes, an object that only says that a tool is still running.
 const maxPending = 1 << 10
 
@@ -20,7 +26,17 @@ const maxPending = 1 << 10
 func isPending(result string) bool {
 	status := strings.Trim(result, "\" ")
 	if strings.HasPrefix(status, "{") && len(status) <= maxPending {
-		status = peek.At([]byte(status), "status").Str()
+		doc := []byte(status)
+		status = peek.At(doc, "status").Str()
+		more := peek.Object(doc, func(name, _ []byte) error {
+			if !slices.Contains(pendingMembers, peek.Unquote(name)) {
+				return errMore
+			}
+			return nil
+		})
+		if more != nil {
+			return false
+		}
 	}
 	switch strings.ToLower(status) {
 	case "in_progress", "pending", "running":
