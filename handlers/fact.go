@@ -113,15 +113,21 @@ func (a factAPI) reader(r *http.Request) (user string, consent caller.Remember, 
 	return c.User, c.Consent.At(a.now()), err
 }
 
+// shownTo is reader for calls that answer with facts alone. It fails with fault.Forbidden if the
+// caller's consent does not allow facts.
+func (a factAPI) shownTo(r *http.Request) (string, error) {
+	user, consent, err := a.reader(r)
+	if err == nil && consent != caller.All {
+		err = fault.New(fault.Forbidden, "the caller's consent does not allow facts")
+	}
+	return user, err
+}
+
 // read returns a fact of the caller of the path. It fails with fault.Forbidden if the caller's
 // consent does not allow facts.
 func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
-	user, consent, err := a.reader(r)
-	if err != nil {
+	if user, err = a.shownTo(r); err != nil {
 		return "", nil, err
-	}
-	if consent != caller.All {
-		return "", nil, fault.New(fault.Forbidden, "the caller's consent does not allow facts")
 	}
 	f, err = a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
 	return user, f, err
@@ -129,7 +135,7 @@ func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
 
 // one does something with the fact of a path and returns what it is then.
 func (a factAPI) one(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
-	user, err := a.user(r)
+	user, err := a.shownTo(r)
 	if err != nil {
 		return nil, err
 	}

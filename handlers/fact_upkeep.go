@@ -46,7 +46,7 @@ type decayedJSON struct {
 }
 
 func (a factAPI) decayAll(r *http.Request, in *decayAllRequest) (any, error) {
-	user, err := a.user(r)
+	user, err := a.shownTo(r)
 	if err != nil {
 		return nil, err
 	}
