@@ -1,7 +1,9 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/longterm/facts"
+	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -80,24 +83,43 @@ func (f rememberedFacts) Known(ctx context.Context, project, user string, topK, 
 	return k, nil
 }
 
+// Recall implements remember.Facts.
+func (f rememberedFacts) Recall(ctx context.Context, project, user, words string, limit int) ([]remember.Note, string, error) {
+	hits, strength, err := f.a.facts.Recall(ctx, project, user, recall.Query{Text: words, K: limit, Now: f.a.now()}, 0)
+	out := make([]remember.Note, len(hits))
+	for i, h := range hits {
+		out[i] = remember.Note{ID: h.Fact.ID, Content: h.Fact.Content, Line: h.Fact.Line()}
+		if src := h.Fact.Source; src != nil {
+			out[i].Call, out[i].FromSeq, out[i].ToSeq = src.AgentID, src.FromSeq, src.ToSeq
+		}
+	}
+	return out, strength, err
+}
+
 // proofs is how many of the newest messages may prove a fact that a model wants to keep.
 const proofs = 8
 
-// Add implements remember.Facts. The quote is what the caller said last, or shortly before; all
-// that came since the first of the messages belongs to the proof.
+// Add implements remember.Facts. The quote is what the caller said with the most words of the fact,
+// or else last; all of the messages belong to the proof.
 func (f rememberedFacts) Add(ctx context.Context, g *memory.Agent, content, kind string) (id, state string, err error) {
 	_, msgs, err := f.a.store.Recent(ctx, g.Project, g.ID, proofs, false)
 	if err != nil {
 		return "", "", err
 	}
-	err = fault.New(fault.Invalid, "the caller has said nothing that proves it")
-	last := int64(0) // Seq of the caller's last words
-	for i := len(msgs) - 1; i >= 0; i-- {
-		m := &msgs[i]
-		if m.Role != memory.User || m.Content == "" || m.Source == memory.SourceCommand || m.Source == memory.SourceSilence {
-			continue
+	var said []*memory.Message // newest first
+	for i := range slices.Backward(msgs) {
+		if m := &msgs[i]; m.Role == memory.User && m.Content != "" && m.Source != memory.SourceCommand && m.Source != memory.SourceSilence {
+			said = append(said, m)
 		}
-		last = max(last, m.Seq)
+	}
+	if len(said) == 0 {
+		return "", "", fault.New(fault.Invalid, "the caller has said nothing that proves it")
+	}
+	last := said[0].Seq
+	slices.SortStableFunc(said, func(a, b *memory.Message) int {
+		return cmp.Compare(facts.Shared(content, b.Content), facts.Shared(content, a.Content))
+	})
+	for _, m := range said {
 		var fact *facts.Fact
 		fact, _, err = f.a.facts.Add(ctx, g.Project, g.Settings.Scope.UserID, facts.New{
 			Content: content, Kind: facts.Kind(kind), By: facts.ByTool, Cause: "tool",

@@ -76,6 +76,54 @@ func TestRememberFacts(t *testing.T) {
 	}
 }
 
+// TestRememberFactsOfTurn: a fact that the newest words ask for stands right before them, also one
+// that is new since the call began. What stands in the prompt already is not repeated, and the
+// block of the whole call stays as it is.
+func TestRememberFactsOfTurn(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "Yes."})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	old := s.join("old", caller("anna"))
+	s.say(old, user("I am allergic to peanuts."), assistant("I will note that."))
+	for _, f := range []string{"Sings in a choir", "Has a canoe", "Lives in Bonn", "Drives a red van", "Collects stamps"} {
+		s.addFact("anna", fmt.Sprintf(`{"content":%q,"confidence":0.9}`, f))
+	}
+	s.addFact("anna", fmt.Sprintf(`{"content":"Is allergic to peanuts","confidence":0.5,"source":{"agent_id":%q,"from_seq":1,"to_seq":1,"quote":"allergic to peanuts","speaker":"user"}}`, old))
+	for name, remember := range map[string]string{"facts": `{"top_k":3}`, "turns, too": `{"top_k":3,"recall":"always"}`} {
+		t.Run(name, func(t *testing.T) {
+			own := *s
+			own.t = t
+			id := own.joinAs(name, remembering("anna", remember))
+			ask := func(words string) (prompt, newest string) {
+				// On a slow machine nothing may be found before the deadline.
+				waitFor(t, "an answer to "+words, func() bool {
+					own.chat(agent(id, "/chat/completions"), words, true).ok(nil)
+					all := prompts(llm)
+					prompt = all[len(all)-1]
+					newest = prompt[strings.LastIndex(prompt, `{"role":"user"`):]
+					return strings.Contains(prompt, "choir") && (!strings.Contains(words, "?") || strings.Contains(newest, "memory id="))
+				})
+				return prompt, newest
+			}
+			if _, newest := ask("Hello."); strings.Contains(newest, "peanuts") {
+				t.Errorf("nothing was asked: %s", newest)
+			}
+			prompt, newest := ask("Am I allergic to peanuts?")
+			line := `- Is allergic to peanuts (confidence: medium)`
+			if strings.Count(prompt, line) != 1 || !strings.Contains(newest, line) || strings.Contains(prompt, "caller: I am allergic") {
+				t.Errorf("the fact is not there once, without the turn that proves it: %s", prompt)
+			}
+			own.addFact("anna", fmt.Sprintf(`{"content":"Was given the locker %s","confidence":0.2}`, name))
+			if _, newest := ask("Which locker was I given?"); !strings.Contains(newest, "the locker "+name) {
+				t.Errorf("a new fact: %s", newest)
+			}
+			if prompt, _ := ask("Do I sing in a choir? And am I allergic to peanuts?"); strings.Count(prompt, "Sings in a choir") != 1 {
+				t.Errorf("a fact that the call began with: %s", prompt)
+			}
+		})
+	}
+}
+
 // TestRememberExtracts: after a call its facts are extracted, also if the server was away then.
 func TestRememberExtracts(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,8 @@ func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called fu
 	known := from.Introduce(ctx, &t.Agent)
 	p.known = known.Text
 	asked := p.asked()
-	asked.Used = known.Tokens
-	if r := &t.Agent.Settings.Memory.Remember; r.Inject && r.Tools && t.Agent.Settings.Scope.UserID != "" && from.Allowed(ctx, t.Agent.Project, t.Agent.Settings.Scope.UserID) {
+	asked.Used, asked.Known = known.Tokens, known.IDs
+	if r := &t.Agent.Settings.Memory.Remember; r.Inject && r.Tools && from.Allowed(ctx, t.Agent.Project, t.Agent.Settings.Scope.UserID) {
 		now := remember.Turn{Agent: &t.Agent, ID: t.TurnID, Answer: t.AnswerSeq, Asked: !t.Unsolicited && asked.Words != "", Shown: asked.Shown}
 		p.tools = func(ctx context.Context, name string, arguments []byte) string {
 			called(name)

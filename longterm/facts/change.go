@@ -225,6 +225,21 @@ func (t *change) withdraw(f *Fact, reason, cause string) {
 	f = edit(f)
 	f.State, f.Reason = Withdrawn, reason
 	t.put(f, EventWithdrawn, cause)
+	t.restore(f, cause)
+}
+
+// demote makes a draft of an active fact, until better evidence comes, and restores the one that it
+// superseded.
+func (t *change) demote(f *Fact, v verdict) {
+	f = edit(f)
+	f.State, f.Reason = Draft, v.reason
+	f.Source.Heard, f.Source.Checked = v.method, v.version
+	t.put(f, EventChanged, causeEvidence)
+	t.restore(f, causeEvidence)
+}
+
+// restore restores the fact that one that no longer holds has superseded.
+func (t *change) restore(f *Fact, cause string) {
 	if f.Supersedes == "" {
 		return
 	}

@@ -179,7 +179,7 @@ func (s *Service) load(ctx context.Context, project, user string, x *extraction)
 			return err
 		}
 		for i := range msgs {
-			if said(&msgs[i], names) && msgs[i].InHistory() {
+			if said(&msgs[i], names) && msgs[i].InHistory() || lost(&msgs[i]) {
 				x.msgs = append(x.msgs, msgs[i])
 			}
 			q.AfterSeq = msgs[i].Seq
@@ -234,7 +234,7 @@ func (c *candidate) check(raw json.RawMessage, x *extraction) {
 			c.reject(ReasonQuote, "the entry has no quote")
 			return
 		}
-		if !slices.ContainsFunc(x.msgs, func(m memory.Message) bool { return m.Seq >= in.FromSeq && m.Seq <= in.ToSeq }) {
+		if !slices.ContainsFunc(x.msgs, func(m memory.Message) bool { return counts(&m) && m.Seq >= in.FromSeq && m.Seq <= in.ToSeq }) {
 			c.reject(ReasonNoSource, explain[ReasonNoSource])
 			return
 		}

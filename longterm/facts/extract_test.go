@@ -417,3 +417,87 @@ func TestAddWhileErased(t *testing.T) {
 		t.Errorf("%v; there are %d facts, %v", err, len(list), lost)
 	}
 }
+
+// TestLessAndMore: an active fact that turns out to rest on a guess is a draft until better
+// evidence comes, and the one that it has superseded holds meanwhile.
+func TestLessAndMore(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, nil)
+	old := k.add("Lives in Ulm", func(n *facts.New) { n.Subject, n.Attribute = "Anna", "home" })
+	id := k.call(anna, "user: Hello.", "assistant: Do you live in Bonn now?", "user: Yes.")
+	out := k.extract(id, `[{"op":"supersede","kind":"profile","subject":"Anna","attribute":"home","content":"Lives in Bonn","from_seq":3,"to_seq":3,"quote":"Yes"}]`)
+	if len(out.Facts) != 1 || out.Facts[0].State != facts.Active {
+		t.Fatalf("%+v", out)
+	}
+	state := func(f, was facts.State) {
+		t.Helper()
+		k.search(facts.Query{})
+		if got, before := k.get(out.Facts[0].ID), k.get(old.ID); got.State != f || before.State != was {
+			t.Errorf("the fact is %s (%s), the one before %s; want %s and %s", got.State, got.Reason, before.State, f, was)
+		}
+	}
+	k.heard(id, "Do you live in")
+	state(facts.Withdrawn, facts.Active) // Bonn was not heard
+	again := k.call(anna, "user: Hello.", "assistant: Do you live in Bonn now, for work?", "user: Yes.")
+	out = k.extract(again, `[{"op":"supersede","kind":"profile","subject":"Anna","attribute":"home","content":"Lives in Bonn","from_seq":3,"to_seq":3,"quote":"Yes"}]`)
+	k.heard(again, "Do you live in Bonn now")
+	state(facts.Active, facts.Superseded) // the heard half covers it
+
+	third := k.call(anna, "user: Hello.", "assistant: Do you live by the river now?", "user: Yes.")
+	old = out.Facts[0]
+	out = k.extract(third, `[{"op":"supersede","kind":"profile","subject":"Anna","attribute":"home","content":"Moved to the Rhine","from_seq":3,"to_seq":3,"quote":"Yes"}]`)
+	state(facts.Active, facts.Superseded)
+	k.heard(third, "Do you live")
+	state(facts.Draft, facts.Active) // it may have rested on what was cut
+	if _, err := k.Accept(k.ctx, project, anna, out.Facts[0].ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	state(facts.Active, facts.Superseded)
+}
+
+// TestRestsOnHeard: what a fact rests on is found wherever it stands in the call, and what callers
+// say themselves is kept.
+func TestRestsOnHeard(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		call     []string
+		from, to int
+		quote    string
+		content  string
+		more     string // of the entry
+		want     string // the state, or the reason of the refusal
+	}{
+		"words between":            {[]string{"user: Hello.", "assistant: You get the plan| with a cancellation fee", "user: Hm.", "user: Yes, that is fine."}, 4, 4, "Yes, that is fine", "Pays a cancellation fee", "", "unheard"},
+		"nothing was heard":        {[]string{"user: Hello.", "assistant: |You get the plan with a cancellation fee", "user: Yes."}, 3, 3, "Yes", "Pays a cancellation fee", "", "unheard"},
+		"an older yes":             {[]string{"user: Yes, hello, this is Anna.", "assistant: You get the plan| with a cancellation fee", "user: Yes."}, 1, 3, "Yes", "Owes a penalty", "", "draft"},
+		"an offer before":          {[]string{"user: Hello.", "assistant: You get the plan| with a cancellation fee", "user: Yes fine.", "assistant: Anything else?", "user: No, I need to catch my train."}, 5, 5, "I need to catch my train", "Took the plan with the cancellation fee", "", "draft"},
+		"half in own words":        {[]string{"user: Hello.", "assistant: You get the yearly plan| with a cancellation fee", "user: Yes, the yearly plan please."}, 3, 3, "the yearly plan please", "Wants the yearly plan, owes penalty", "", "draft"},
+		"uh":                       {[]string{"user: Hello.", "assistant: ?You get the plan with a cancellation fee", "user: Uh, yes."}, 3, 3, "Uh, yes", "Owes a penalty", "", "draft"},
+		"in another language":      {[]string{"user: Bonjour.", "assistant: ?Vous aurez le forfait annuel", "user: Oui, d'accord."}, 3, 3, "Oui, d'accord", "Owes a penalty", "", "draft"},
+		"a label":                  {[]string{"user: Hello.", "assistant: You get the plan| with a cancellation fee", "user: Yes."}, 3, 3, "Yes", "The caller agreed to that", `,"topics":["cancellation fee"]`, "unheard"},
+		"a beginning":              {[]string{"user: Hello.", "assistant: You get the plan| with a fee", "user: Yes, I feel good about that."}, 3, 3, "I feel good about that", "Pays a fee", "", "unheard"},
+		"a question that was cut":  {[]string{"assistant: May I ask| your name?", "user: Anna."}, 2, 2, "Anna", "Is called Anna", "", "active"},
+		"what was asked for":       {[]string{"assistant: May I ask| your date of birth and name?", "user: Anna."}, 2, 2, "Anna", "Name is Anna", "", "active"},
+		"a greeting that was cut":  {[]string{"assistant: Welcome to the| Grand Hotel", "user: Hi.", "assistant: How can I help?", "user: My wife and I have two children."}, 4, 4, "My wife and I have two children", "Lives with a partner and two kids", "", "active"},
+		"a translation":            {[]string{"user: Hallo.", "assistant: ?Was machen Sie beruflich?", "user: Ich arbeite als Krankenschwester in Ulm."}, 3, 3, "Ich arbeite als Krankenschwester in Ulm", "Works as a nurse in Ulm", "", "active"},
+		"heard, and a plain yes":   {[]string{"user: Hello.", "assistant: Do you still live in Bonn?", "user: Yes."}, 3, 3, "Yes", "Lives in Bonn", "", "active"},
+		"perhaps, and a plain yes": {[]string{"user: Hello.", "assistant: ?Do you still live in Bonn?", "user: Yes."}, 3, 3, "Yes", "Lives in Bonn", "", "draft"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKit(t, nil)
+			id := k.call(anna, tt.call...)
+			out := k.extract(id, fmt.Sprintf(`[{"kind":"event","content":%q,"from_seq":%d,"to_seq":%d,"quote":%q%s}]`, tt.content, tt.from, tt.to, tt.quote, tt.more))
+			got := ""
+			for _, f := range out.Facts {
+				got += string(f.State)
+			}
+			for _, r := range out.Rejected {
+				got += r.Reason
+			}
+			if got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}

@@ -28,7 +28,7 @@ const (
 	MaxID         = 128
 	maxHistory    = 50     // events kept of a fact, the newest
 	maxProofRange = 10_000 // messages between the first and the last of a proof
-	maxBefore     = 32     // messages before the first of a proof that may be the answer it answers
+	maxBefore     = 200    // messages before the first of a proof that may have what was not heard
 )
 
 // Kind is what a fact is about.

@@ -170,7 +170,7 @@ func (s *Service) Context(ctx context.Context, project, user, query string, topK
 	var b Block
 	left := budget*recall.BytesPerToken - len(heading)
 	for _, f := range list {
-		line := "\n- " + oneLine(f.Content) + " (confidence: " + f.Word() + ")"
+		line := "\n" + f.Line()
 		if left -= len(line); budget > 0 && left < 0 {
 			break
 		}
@@ -182,6 +182,9 @@ func (s *Service) Context(ctx context.Context, project, user, query string, topK
 	}
 	return b, nil
 }
+
+// Line returns the fact as a line of a block.
+func (f *Fact) Line() string { return "- " + oneLine(f.Content) + " (confidence: " + f.Word() + ")" }
 
 // oneLine keeps a text from adding lines of its own to a block, by whichever character ends one.
 func oneLine(s string) string {

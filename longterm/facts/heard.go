@@ -3,34 +3,53 @@ package facts
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// heard checks a fact other than an agreement. Its quote is the caller's own words. If those carry
+// heard checks a fact other than an agreement. Its quote is the caller's own words. If these carry
 // what the fact says, they prove it. A fact that rests on what the agent said before them, as one
 // that is quoted from "yes, please" does, is proved by the heard words of these answers alone:
 //
-//   - It is refused if a word of it stands only in the part of an answer that was not heard.
-//   - It is a draft if it is not certain how much of an answer was heard, or if an answer was cut
-//     and the heard words do not cover all that the fact says.
-func heard(f *Fact, msgs, at []memory.Message) verdict {
-	w := newWords(f, msgs, at)
-	if w.unheard() {
-		return verdict{reason: ReasonUnheard}
-	}
-	cut := slices.ContainsFunc(w.answers, func(m *memory.Message) bool { return cutShort(m) })
-	switch own := w.covered(w.own); {
-	case own == len(w.claim), !bare(at) && (!cut || 2*own >= len(w.claim)):
+//   - It is refused if a word of it stands only in what was not heard of the call. If the caller's
+//     words say something of their own, it is a draft: a model may name what was asked for.
+//   - It is a draft if it is not certain how much of the answers was heard, or if one was cut and
+// the     heard words do not cover all that the fact says.   - If the caller's words say something
+// of their own, an answer before them that was cut makes it a
+//     draft unless they cover two thirds of what it says.
+func heard(f *Fact, all, at []memory.Message) verdict {
+	w := newWords(f, all, at)
+	own, bare := w.covered(w.own), w.bare()
+	if len(w.claim) > 0 && own == len(w.claim) {
 		return verdict{}
-	case cut && w.covered(slices.Concat(w.own, w.heard)) == len(w.claim):
-		cut = false
 	}
-	for _, m := range w.answers {
-		if uncertain(m) || cut && cutShort(m) {
-			return verdict{weak: true, reason: ReasonWeak, method: string(m.Method)}
+	weak := func(m *memory.Message) verdict {
+		return verdict{weak: true, reason: ReasonWeak, method: string(m.Method)}
+	}
+	if w.unheard() {
+		if bare {
+			return verdict{reason: ReasonUnheard}
 		}
+		return weak(w.unheardIn)
+	}
+	cut := slices.IndexFunc(w.answers, cutShort)
+	if !bare {
+		if cut >= 0 && 3*own < 2*len(w.claim) {
+			return weak(w.answers[cut])
+		}
+		return verdict{}
+	}
+	if len(w.answers) == 0 {
+		return verdict{reason: ReasonProposal}
+	}
+	if cut >= 0 && (len(w.claim) == 0 || w.covered(slices.Concat(w.own, w.heard)) < len(w.claim)) {
+		return weak(w.answers[cut])
+	}
+	if i := slices.IndexFunc(w.answers, uncertain); i >= 0 {
+		return weak(w.answers[i])
 	}
 	return verdict{}
 }
@@ -45,34 +64,65 @@ func cutShort(m *memory.Message) bool {
 
 // words are the words of a fact beside those of its proof.
 type words struct {
-	claim   []recall.Term     // of the fact, without those that only frame it
-	own     []recall.Term     // the caller's
-	heard   []recall.Term     // of answers, as far as they were heard before the quote ended
-	lost    []recall.Term     // of answers, heard or not, that were not heard to their end
-	answers []*memory.Message // that the caller's words may answer
+	claim     []recall.Term     // of what the fact says, without those that only frame it
+	labels    []recall.Term     // of its subject, attribute and topics
+	quote     []recall.Term     // of the caller's words that are quoted, but for those that only agree
+	own       []recall.Term     // the caller's, in the messages of the source
+	heard     []recall.Term     // of the answers and those of the source, as far as they were heard
+	lost      []recall.Term     // of these, heard or not, if they were not heard to their end
+	before    []recall.Term     // as own and heard, of the call before
+	lostThere []recall.Term     // as lost, of the call before
+	unheardIn *memory.Message   // the last answer that is in lost or lostThere
+	answers   []*memory.Message // that the caller's words may answer
 }
 
 // newWords returns the words of a fact and its proof. at are the messages of its quote.
-func newWords(f *Fact, msgs, at []memory.Message) *words {
+func newWords(f *Fact, all, at []memory.Message) *words {
 	w := &words{}
-	for _, t := range recall.Terms(strings.Join([]string{f.Content, f.Attribute}, " ")) {
+	for _, t := range recall.Terms(f.Content) {
 		if !framing[t[0]] {
 			w.claim = append(w.claim, t)
 		}
 	}
-	for i := range msgs {
-		m := &msgs[i]
+	w.labels = recall.Terms(strings.Join(append([]string{f.Subject, f.Attribute}, f.Topics...), "\n"))
+	first, last, near := at[0].Seq, at[len(at)-1].Seq, f.Source.FromSeq
+	// The answers are those before the quote, up to words of the caller before them.
+	for i := len(all) - 1; i >= 0 && f.Source.Speaker == speakerUser; i-- {
+		m := &all[i]
+		if m.Role == memory.User && m.Seq < first && len(w.answers) > 0 {
+			break
+		}
+		if m.Role == memory.Assistant && m.Seq < first && counts(m) {
+			w.answers, near = append(w.answers, m), min(near, m.Seq)
+		}
+	}
+	for i := range all {
+		m := &all[i]
+		terms := recall.Terms(m.Content)
+		if m.Seq >= first && m.Seq <= last {
+			for _, t := range terms {
+				if !assent[t[0]] {
+					w.quote = append(w.quote, t)
+				}
+			}
+		}
 		switch {
+		case m.Role == memory.User && m.Seq < f.Source.FromSeq:
+			w.before = append(w.before, terms...)
 		case m.Role == memory.User && (m.Seq <= f.Source.ToSeq || f.Source.Speaker == speakerAssistant):
-			w.own = append(w.own, recall.Terms(m.Content)...)
-		case m.Role == memory.Assistant:
-			if m.Seq <= at[len(at)-1].Seq {
-				w.heard = append(w.heard, recall.Terms(m.Content)...)
-				w.answers = append(w.answers, m)
+			w.own = append(w.own, terms...)
+		case m.Role != memory.Assistant:
+		case counts(m) && m.Seq < near:
+			w.before = append(w.before, terms...)
+		case counts(m) && m.Seq <= last:
+			w.heard = append(w.heard, terms...)
+		}
+		if lost(m) || cutShort(m) {
+			list := &w.lost
+			if m.Seq < near {
+				list = &w.lostThere
 			}
-			if cutShort(m) {
-				w.lost = append(w.lost, recall.Terms(m.Original())...)
-			}
+			*list, w.unheardIn = append(*list, recall.Terms(m.Original())...), m
 		}
 	}
 	return w
@@ -80,10 +130,16 @@ func newWords(f *Fact, msgs, at []memory.Message) *words {
 
 // unheard reports whether the fact has a word that stands only in what was not heard.
 func (w *words) unheard() bool {
-	return slices.ContainsFunc(w.claim, func(t recall.Term) bool { return among(t, w.lost) && !among(t, w.heard) && !among(t, w.own) })
+	only := func(t recall.Term) bool {
+		if among(t, w.own) || among(t, w.heard) {
+			return false
+		}
+		return among(t, w.lost) || among(t, w.lostThere) && !among(t, w.before)
+	}
+	return slices.ContainsFunc(w.claim, only) || w.bare() && slices.ContainsFunc(w.labels, only)
 }
 
-// covered returns how many words of the fact are among others.
+// covered returns how many words of what the fact says are among others.
 func (w *words) covered(by []recall.Term) (n int) {
 	for _, t := range w.claim {
 		if among(t, by) {
@@ -93,14 +149,19 @@ func (w *words) covered(by []recall.Term) (n int) {
 	return n
 }
 
-// bare reports whether the caller's words only agree or refuse.
-func bare(at []memory.Message) bool {
-	for i := range at {
-		if slices.ContainsFunc(recall.Terms(at[i].Content), func(t recall.Term) bool { return !assent[t[0]] }) {
-			return false
+// bare reports whether the caller's quoted words say nothing of their own: they only agree or
+// refuse, but for a word at most that the fact does not have.
+func (w *words) bare() bool { return len(w.quote) == 0 || len(w.quote) == 1 && w.covered(w.quote) == 0 }
+
+// Shared returns how many words of what a fact says are in a text.
+func Shared(content, text string) (n int) {
+	by := recall.Terms(text)
+	for _, t := range recall.Terms(content) {
+		if among(t, by) {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 func among(t recall.Term, list []recall.Term) bool {
@@ -110,25 +171,44 @@ func among(t recall.Term, list []recall.Term) bool {
 // akin reports whether two words have the same stem, or one begins with the other, as payment does
 // with pay.
 func akin(a, b recall.Term) bool {
+	if slices.ContainsFunc(a, func(form string) bool { return slices.Contains(b, form) }) {
+		return true
+	}
 	short, long := a[0], b[0]
 	if len(short) > len(long) {
 		short, long = long, short
 	}
-	return len(short) >= 3 && strings.HasPrefix(long, short) || slices.ContainsFunc(a, func(form string) bool { return slices.Contains(b, form) })
+	first, _ := utf8.DecodeRuneInString(short)
+	n := utf8.RuneCountInString(short)
+	return strings.HasPrefix(long, short) && !text.Unspaced(first) && (n >= 4 || n == 3 && endings[long[len(short):]])
 }
 
+// endings are those of words that a word of three letters is the beginning of.
+var endings = wordSet(`s ed er ers ing ment ments able`)
+
 // framing are words that say whose fact it is and how it came about, not what it says.
-var framing = wordSet(`caller customer client user guest patient person speaker agree agrees agreed agreement accept accepts accepted confirm confirms
+var framing = wordSet(`name names named called heißt nombre nom naam
+	caller customer client user guest patient person speaker agree agrees agreed agreement accept accepts accepted confirm confirms
 	confirmed say says said state states stated mention mentions mentioned want wants wanted wish wishes prefer prefers preference like likes
 	kunde kundin anrufer anruferin akzeptiert bestätigt stimmt möchte will wünscht mag
 	client cliente appelant llamante chiamante accepte accepté acepta aceptó accetta confirme confirma conferma veut quiere vuole préfère prefiere preferisce
 	klant beller akkoord wil`)
 
-// assent are the words of callers who only agree or refuse.
-var assent = wordSet(`yes yeah yep yup sure ok okay fine good great perfect right correct exactly alright agreed agree deal accept please thanks thank you
-	that this it is that's it's sounds sound works work let do go ahead course absolutely definitely no nope not nah cool lovely wonderful
+// assent are the words of callers who only agree or refuse, as recall.Terms has them.
+var assent = termSet(`yes yeah yep yup uh um uhm hm hmm mhm mm ah oh well so sure ok okay fine good great perfect right correct exactly alright agreed agree deal accept please thanks thank you
+	that this it is that's it's sounds sound works work let do go ahead course absolutely definitely certainly indeed gladly take will i'll no nope not nah cool lovely wonderful
 	ja jawohl genau gut gerne klar einverstanden in ordnung passt stimmt richtig bitte danke nein okay
 	oui d'accord daccord bien sûr parfait merci non volontiers
 	sí si vale claro perfecto bueno bien gracias acuerdo de no correcto
 	sì va bene certo perfetto grazie d'accordo esatto
-	goed prima akkoord graag dank nee sim claro certo tudo bem obrigado obrigada não はい いいえ 好 好的 是 是的 可以 行`)
+	goed prima akkoord graag dank nee sim claro certo tudo bem obrigado obrigada não はい いいえ お願いします 好 好的 是 是的 可以 行 没问题 да хорошо ладно конечно нет tak dobrze oczywiście nie 네 예 좋아요 아니요 हाँ ठीक`)
+
+func termSet(s string) map[string]bool {
+	out := map[string]bool{}
+	for _, w := range strings.Fields(s) {
+		for _, t := range recall.Terms(w) {
+			out[t[0]] = true
+		}
+	}
+	return out
+}

@@ -53,6 +53,9 @@ func (s *Service) Prompt(ctx context.Context, project, user, agentID string) (p 
 	}
 	size := 0
 	for i := len(x.msgs) - 1; i >= 0; i-- {
+		if !counts(&x.msgs[i]) {
+			continue
+		}
 		turn := turnLine(&x.msgs[i])
 		if size += len(turn); size > maxPrompt {
 			break

@@ -116,8 +116,8 @@ func (s *Service) versions(ctx context.Context, project string, names []string) 
 	return out, err
 }
 
-// around returns the messages of a source, the answers right before it, and what comes after it up
-// to the caller's next words.
+// around returns the messages of a source, maxBefore before it, and what comes after it up to the
+// caller's next words; those that count, and those that were lost.
 func (s *Service) around(ctx context.Context, project string, src *Source, names []string) ([]memory.Message, error) {
 	var out []memory.Message
 	q := memory.MessageQuery{AfterSeq: max(src.FromSeq-1-maxBefore, 0), Limit: 200}
@@ -128,7 +128,7 @@ func (s *Service) around(ctx context.Context, project string, src *Source, names
 		}
 		for i := range msgs {
 			m := &msgs[i]
-			if said(m, names) {
+			if said(m, names) || lost(m) {
 				out = append(out, *m)
 			}
 			if src.endsAt(m, said(m, names)) {
@@ -149,16 +149,13 @@ func (src *Source) endsAt(m *memory.Message, said bool) bool {
 
 // within returns those of the messages of a call that prove a source: see around.
 func (src *Source) within(msgs []memory.Message) []memory.Message {
-	from := slices.IndexFunc(msgs, func(m memory.Message) bool { return m.Seq >= src.FromSeq })
+	from := slices.IndexFunc(msgs, func(m memory.Message) bool { return m.Seq >= src.FromSeq-maxBefore })
 	if from < 0 {
 		return nil
 	}
-	for from > 0 && msgs[from-1].Role == memory.Assistant && msgs[from-1].Seq >= src.FromSeq-maxBefore {
-		from--
-	}
 	msgs = msgs[from:]
 	for i := range msgs {
-		if src.endsAt(&msgs[i], true) {
+		if src.endsAt(&msgs[i], counts(&msgs[i])) {
 			return msgs[:i+1]
 		}
 	}
@@ -171,9 +168,15 @@ func said(m *memory.Message, names []string) bool {
 	return counts(m) && (owner == "" || slices.Contains(names, owner))
 }
 
-// judge checks whether messages of one call, those that count, in order, prove a fact.
-func judge(f *Fact, msgs []memory.Message) verdict {
+// lost reports whether a message is an answer of which nothing was heard.
+func lost(m *memory.Message) bool {
+	return m.Role == memory.Assistant && !counts(m) && m.Original() != ""
+}
+
+// judge checks whether messages of one call, in order, prove a fact.
+func judge(f *Fact, all []memory.Message) verdict {
 	src := f.Source
+	msgs := slices.DeleteFunc(slices.Clone(all), func(m memory.Message) bool { return !counts(&m) })
 	if src.Speaker != speakerUser && f.Kind != Agreement {
 		return verdict{reason: ReasonSpeaker}
 	}
@@ -185,14 +188,14 @@ func judge(f *Fact, msgs []memory.Message) verdict {
 		return verdict{reason: ReasonDigits}
 	}
 	if f.Kind == Agreement {
-		return agreed(f, msgs, at)
+		return agreed(f, msgs, all, at)
 	}
-	return heard(f, msgs, at)
+	return heard(f, all, at)
 }
 
 // agreed checks that what was proposed in an agreement was heard and answered. at are the messages
 // of the quote.
-func agreed(f *Fact, msgs, at []memory.Message) verdict {
+func agreed(f *Fact, msgs, all, at []memory.Message) verdict {
 	proposal := at
 	own := f.Source.Speaker == speakerUser
 	if own { // the proposal came before the caller's words
@@ -210,7 +213,7 @@ func agreed(f *Fact, msgs, at []memory.Message) verdict {
 	if !slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Role == memory.User && m.Seq > last.Seq }) {
 		return verdict{reason: ReasonNoAnswer}
 	}
-	if newWords(f, msgs, at).unheard() {
+	if newWords(f, all, at).unheard() {
 		return verdict{reason: ReasonUnheard}
 	}
 	v := verdict{method: string(last.Method)}
@@ -223,9 +226,9 @@ func agreed(f *Fact, msgs, at []memory.Message) verdict {
 	return v
 }
 
-// find returns the messages in which the quote of a source was heard: one, or several of the
+// find returns the last messages in which the quote of a source was heard: one, or several of the
 // speaker that nothing else came between. It returns none if it was not heard.
-func find(msgs []memory.Message, src *Source) []memory.Message {
+func find(msgs []memory.Message, src *Source) (found []memory.Message) {
 	quote := fold(src.Quote)
 	if quote.text == "" {
 		return nil
@@ -244,20 +247,21 @@ func find(msgs []memory.Message, src *Source) []memory.Message {
 		}
 		if string(m.Role) != src.Speaker {
 			if len(run) > 1 && inRun() {
-				return run
+				found = run
 			}
 			run = nil
 			continue
 		}
 		if fold(m.Content).has(quote.text) {
-			return []memory.Message{m}
+			found, run = []memory.Message{m}, nil
+			continue
 		}
 		run = append(run, m)
 	}
 	if len(run) > 1 && inRun() {
-		return run
+		found = run
 	}
-	return nil
+	return found
 }
 
 // folded is a text without case, spaces and punctuation.
@@ -442,8 +446,10 @@ func (s *Service) settle(ctx context.Context, t *change) error {
 		case err != nil:
 			return err
 		case !changed:
-		case v.reason != "" && (!v.weak || f.State == Active && !f.Accepted):
+		case v.reason != "" && (!v.weak || f.Kind == Agreement && f.State == Active && !f.Accepted):
 			t.withdraw(f, v.reason, causeEvidence)
+		case v.weak && f.State == Active && !f.Accepted:
+			t.demote(f, v)
 		case f.State == Draft && f.Reason == ReasonWeak && !v.weak && active < MaxActive:
 			if err := s.allowed(ctx, t.project, t.user); fault.Is(err, fault.Forbidden) {
 				continue // it is checked again, for the consent may change

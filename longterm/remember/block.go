@@ -85,15 +85,14 @@ func speaker(t *recall.Turn) string {
 // shortest is how many bytes a cut line has at least. A line without room for them is left out.
 const shortest = 40
 
-// pick returns the lines of the hits that fit into a block of room tokens, with the turns around
+// pick returns the lines of the hits that fit into so many bytes of a block, with the turns around
 // them, in the order in which they were said, and their IDs. The best hits have the first claim.
-func pick(hits []recall.Hit, room int) (lines, ids []string) {
+func pick(hits []recall.Hit, left int) (lines, ids []string) {
 	type entry struct {
 		turn *recall.Turn
 		line string
 	}
 	var out []entry
-	left := room*recall.BytesPerToken - fenceBytes
 	add := func(t *recall.Turn) {
 		if slices.ContainsFunc(out, func(e entry) bool { return e.turn.Call == t.Call && e.turn.Seq == t.Seq }) {
 			return

@@ -16,6 +16,9 @@ type Facts interface {
 	// Known returns a text about a caller of at most so many tokens and facts, with the facts' IDs.
 	// It returns nothing if the caller does not allow it.
 	Known(ctx context.Context, project, user string, topK, budget int) (memory.Known, error)
+	// Recall returns the active facts that words ask for, best first, at most limit, and how much
+	// of the words they cover: a strength of package recall.
+	Recall(ctx context.Context, project, user, words string, limit int) ([]Note, string, error)
 	// Add stores a fact that the model of an agent's running call has found in it, and returns its
 	// ID and state.
 	Add(ctx context.Context, a *memory.Agent, content, kind string) (id, state string, err error)
@@ -111,8 +114,14 @@ func (s *Service) Introduce(ctx context.Context, a *memory.Agent) (b Block) {
 	return b
 }
 
-// Allowed reports whether a caller's facts may be used. Without an answer they are not.
+// Allowed reports whether the facts of a caller may be used. Without a caller, or an answer before
+// the deadline, they are not.
 func (s *Service) Allowed(ctx context.Context, project, user string) bool {
+	if user == "" {
+		return false
+	}
+	ctx, stop := context.WithTimeout(ctx, Deadline)
+	defer stop()
 	ok, err := s.cfg.Allowed(ctx, project, user)
 	if err != nil {
 		s.failed(ctx, "read what a caller allows", err)

@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/job"
@@ -100,15 +101,18 @@ type Asked struct {
 	// Room is how many tokens the block may take, besides the limit of the settings; negative for
 	// no other limit.
 	Room int
-	Used int // tokens of the settings' limit that other blocks take
+	Used int // tokens of the settings' limit that the block of the whole call takes
+	// Known are the IDs of the facts in that block.
+	Known []string
 }
 
-// Recall returns the block for the newest words of an agent's caller. It returns at the deadline at
-// the latest, and a block without text if there is nothing to add. ok is false for an agent that
-// wants none and for a prompt without words.
+// Recall returns the block for the newest words of an agent's caller: the facts that they ask for,
+// unless the block of the whole call has them, and turns. It returns at the deadline at the latest,
+// and a block without text if there is nothing to add. ok is false for an agent that wants no turns
+// if there are no such facts either, and for a prompt without words.
 func (s *Service) Recall(ctx context.Context, a *memory.Agent, asked Asked) (_ Block, ok bool) {
 	r, user := &a.Settings.Memory.Remember, a.Settings.Scope.UserID
-	if !r.Recalls() || user == "" || asked.Words == "" {
+	if !r.Inject || user == "" || asked.Words == "" {
 		return Block{}, false
 	}
 	began := s.cfg.Now()
@@ -124,37 +128,67 @@ func (s *Service) Recall(ctx context.Context, a *memory.Agent, asked Asked) (_ B
 	defer stop()
 	words := asked.Words[max(0, len(asked.Words)-maxWords):]
 	nonce := s.nonce(a)
-	go func() { found <- s.search(ctx, a.Project, user, words, nonce, *r, asked.Shown, room) }()
+	go func() { found <- s.search(ctx, a, words, nonce, &asked, room) }()
 	select {
 	case b = <-found:
 	case <-alarm.C:
 	case <-ctx.Done():
 	}
 	b.Took = s.cfg.Now().Sub(began)
-	return b, true
+	return b, r.Recalls() || b.Text != ""
 }
 
-func (s *Service) search(ctx context.Context, project, user, words, nonce string, r memory.Remember, shown *Shown, room int) Block {
-	q := recall.Query{Text: words, K: r.TopK, Now: s.cfg.Now(), Budget: room, NotCall: shown.all(), Except: shown.has}
-	if room <= 0 {
-		q.Budget = 1
-	}
-	res, err := s.cfg.Calls.Search(ctx, project, user, q, Deadline-reserve)
-	if err != nil {
-		if ctx.Err() == nil {
-			s.cfg.OnError("search a caller's calls for a prompt", err)
+// search returns the block for words, of room tokens at most. Facts have the first claim.
+func (s *Service) search(ctx context.Context, a *memory.Agent, words, nonce string, asked *Asked, room int) Block {
+	r, user := &a.Settings.Memory.Remember, a.Settings.Scope.UserID
+	left := room*recall.BytesPerToken - fenceBytes
+	b := Block{Strength: recall.None}
+	var lines []string
+	var known []Note
+	if s.Allowed(ctx, a.Project, user) {
+		list, strength, err := s.cfg.Facts.Recall(ctx, a.Project, user, words, r.TopK)
+		if err != nil {
+			s.failed(ctx, "search what is known of a caller for a prompt", err)
 		}
-		return Block{Strength: Failed}
-	}
-	b := Block{Strength: res.Strength}
-	if res.Strength == recall.Strong || res.Strength == recall.Weak && r.Recall == memory.RecallAlways {
-		var lines []string
-		if lines, b.IDs = pick(res.Hits, room); len(lines) > 0 {
-			b.Text = fence(nonce, lines)
-			b.Tokens = tokens(len(b.Text))
+		for _, n := range list {
+			if size := len(quote(n.Line)) + 1; r.Adds(strength) && !slices.Contains(asked.Known, n.ID) && size <= left {
+				left -= size
+				lines, b.IDs, b.Strength = append(lines, n.Line), append(b.IDs, n.ID), strength
+				known = append(known, n)
+			}
 		}
+	}
+	if r.Recalls() {
+		found, ids, strength := s.searchTurns(ctx, a, words, asked.Shown, known, left)
+		lines, b.IDs = append(lines, found...), append(b.IDs, ids...)
+		if len(known) == 0 || len(found) > 0 {
+			b.Strength = strength
+		}
+	}
+	if len(lines) > 0 {
+		b.Text = fence(nonce, lines)
+		b.Tokens = tokens(len(b.Text))
 	}
 	return b
+}
+
+// searchTurns returns the turns for words as lines of room bytes at most, without those that prove
+// what is known.
+func (s *Service) searchTurns(ctx context.Context, a *memory.Agent, words string, shown *Shown, known []Note, room int) (lines, ids []string, strength string) {
+	r := &a.Settings.Memory.Remember
+	q := recall.Query{Text: words, K: r.TopK, Now: s.cfg.Now(), Budget: max(1, (room+fenceBytes)/recall.BytesPerToken), NotCall: shown.all()}
+	q.Except = func(t *recall.Turn) bool {
+		return shown.has(t) || slices.ContainsFunc(known, func(n Note) bool { return n.provedBy(t) })
+	}
+	res, err := s.cfg.Calls.Search(ctx, a.Project, a.Settings.Scope.UserID, q, Deadline-reserve)
+	if err != nil {
+		s.failed(ctx, "search a caller's calls for a prompt", err)
+		return nil, nil, Failed
+	}
+	if r.Adds(res.Strength) {
+		lines, ids = pick(res.Hits, room)
+	}
+	return lines, ids, res.Strength
 }
 
 // nonce returns the ID of the fences of an agent, the same for the whole call. It cannot be guessed

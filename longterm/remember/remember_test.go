@@ -89,7 +89,7 @@ func agent(how string) *memory.Agent {
 }
 
 func service(c calls) *remember.Service {
-	return remember.New(remember.Config{Calls: c, Key: []byte("key"), Now: time.Now, OnError: func(string, error) {}})
+	return remember.New(remember.Config{Calls: c, Allowed: func(context.Context, string, string) (bool, error) { return false, nil }, Key: []byte("key"), Now: time.Now, OnError: func(string, error) {}})
 }
 
 func asked(words string) remember.Asked {
