@@ -16,9 +16,9 @@ type Claim struct {
 	PerEndpoint int
 	Lease       time.Duration // see Taking
 	Bytes       int64         // see Taking
-	// Urgent is how many tests (TypeTest) may be taken in addition to Limit, before anything else:
-	// first attempts to enabled endpoints, whatever PerEndpoint and Room say. At most MaxUrgent
-	// tests of one endpoint count as urgent; further ones are ordinary deliveries.
+	// Urgent is how many tests (event.Test) may be taken in addition to Limit, before anything
+	// else: first attempts to enabled endpoints, whatever PerEndpoint and Room say. At most
+	// MaxUrgent tests of one endpoint count as urgent; further ones are ordinary deliveries.
 	Urgent int
 	// Held are endpoints for which Room would return 0; see Look.
 	Held map[string]Version

@@ -10,7 +10,7 @@ import (
 // one. Times are Unix milliseconds here. Each payload encodes them in the unit that Agora's event
 // of that type uses.
 type Payload interface {
-	// EventType is one of the Type constants.
+	// EventType is one of the numbers of package event.
 	EventType() int
 	encode(b *builder)
 }

@@ -4,7 +4,7 @@
 //
 // A delivery ends when a receiver has answered 2xx, or as dead with a reason; dead deliveries can
 // be replayed. Receivers drop repeats by noticeId. A body is built once and is byte-identical on
-// every attempt; signatures are made for each attempt.
+// every attempt, unless words in it are erased; signatures are made for each attempt.
 package webhook
 
 import (
@@ -53,7 +53,7 @@ type Delivery struct {
 	Type      int
 	Project   string
 	AgentID   string
-	Body      []byte // byte-identical on every attempt
+	Body      []byte // byte-identical on every attempt, unless words in it are erased
 	CreatedMS int64  // the event's time, Unix ms
 	// when the first attempt was due: the event's time, or that of the replay plus its pace. The
 	// delivery's age counts from here

@@ -1,7 +1,7 @@
 // Package access keeps who may call. Keys are the stored credentials of projects, Audit is the
 // record of administrative acts, and Guesses slows down callers with wrong secrets.
 //
-// All of it is kept in spaces of kv.Store whose names are not projects, so that no call about
+// Keys and audit are kept in spaces of kv.Store whose names are not projects, so that no call about
 // conversations reaches them, while backups and exports carry them along.
 package access
 

@@ -22,7 +22,7 @@ var (
 )
 
 // TestWalks checks the walks through the code in docs/internals/architecture.md: each has at most
-// ten hops, and each hop names a function or method that exists in its package.
+// eight hops, and each hop names a function or method that exists in its package.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, walks))

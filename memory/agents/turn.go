@@ -72,7 +72,7 @@ func (r *TurnRequest) depth(l *memory.LLMSettings) int {
 type Plan struct {
 	// Append are new messages: from the user, a tool, or an assistant message that the platform
 	// added. They have Role, Content, Source, ID, Timestamp, Metadata, Parts and the tool fields;
-	// the Service sets the rest.
+	// Begin sets the rest.
 	Append []memory.Message
 	// Evidence is what the call shows about earlier answers.
 	Evidence []memory.Evidence

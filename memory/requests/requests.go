@@ -1,7 +1,7 @@
 // Package requests keeps what an LLM was given for an answer. Record makes a record
 // (memory.Request) of the body of a request: what differs from the body for the answer before, and
 // where the messages of the ledger are in it. Turn shows the bodies of a turn again, and which
-// messages were left out and why. Forget drops the records of bodies with removed messages.
+// messages were left out and why. Drop drops the records of bodies with removed messages.
 package requests
 
 import (

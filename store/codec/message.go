@@ -3,7 +3,7 @@
 //
 // A message is stored as columns (seq, rev, turn, client ID) and a body, which EncodeMessage makes.
 // What is private of an agent, its settings and properties, is one blob, which EncodeAgent makes.
-// Stores seal it with package seal.
+// Stores seal it with package encryption.
 package codec
 
 import (

@@ -55,7 +55,7 @@ func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Re
 	})
 }
 
-// probes count rows that must not exist, besides those of package tables.
+// probes count rows that must not exist, besides those of package statements.
 var probes = [][2]string{
 	{"%d agents have no head", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_head h WHERE h.agent_no = a.no)"},
 	{"%d heads belong to no agent", "SELECT count(*) FROM agent_head h WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = h.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = h.agent_no)"},

@@ -14,9 +14,9 @@ import (
 	"github.com/heardlog/heardlog/store/postgres/pg"
 )
 
-// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the
-// store's own keys, and the values of packages kv and record. A check value in table meta detects a
-// wrong key at open, so that replicas cannot run with different keys.
+// Package encryption encrypts an agent's settings and properties, an endpoint's signing secrets,
+// the store's own keys, and the values of packages kv and record. A check value in table meta
+// detects a wrong key at open, so that replicas cannot run with different keys.
 
 // openSealer checks the key against the database. A database without a check value that is given a
 // key gets one. What was stored plain is sealed afterwards, by sealRest.

@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
@@ -90,7 +91,7 @@ func (m Map[T]) Delete(ctx context.Context, s Space, id string, nowMS int64) err
 
 func (m Map[T]) decode(r *Record) (v T, err error) {
 	if err := json.Unmarshal(r.Body, &v); err != nil {
-		return v, fault.Wrap(fault.Internal, err, "the stored "+m.Noun+" cannot be read")
+		return v, fault.Wrap(fault.Internal, err, "the record of "+m.Noun+" "+strconv.Quote(r.ID)+" cannot be read")
 	}
 	if m.Fill != nil {
 		m.Fill(&v, r)

@@ -131,7 +131,7 @@ func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) err
 	return dbfile.Classify(statements.Check(reading{r.c}, probes, each), "look for what is wrong")
 }
 
-// probes count rows that must not exist, besides those of package tables.
+// probes count rows that must not exist, besides those of package statements.
 var probes = [][2]string{
 	{"%d agents have no settings", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_settings s WHERE s.agent_no = a.no)"},
 	{"%d settings belong to no agent", "SELECT count(*) FROM agent_settings s WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = s.agent_no) AND s.agent_no NOT IN (SELECT agent_no FROM erased)"},

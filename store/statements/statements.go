@@ -62,7 +62,7 @@ func number(db eacher, sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// AgentOwner returns the owner of an agent's sealed settings; see package seal.
+// AgentOwner returns the owner of an agent's sealed settings; see package encryption.
 func AgentOwner(project, id string) string { return encryption.Owner("agent", project, id) }
 
 // EndpointOwner returns the owner of an endpoint's secrets.

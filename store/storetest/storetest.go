@@ -1,4 +1,5 @@
-// Package storetest is the contract of memory.Ledger as tests. Every driver runs it.
+// Package storetest is the contracts of the stores as tests: ledger, records, keys and values,
+// memories. Every driver runs it.
 package storetest
 
 import (

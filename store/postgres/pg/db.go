@@ -1,7 +1,7 @@
 // Package pg is a PostgreSQL database as package postgres uses it. A DB has the connections, runs
 // transactions again that conflicted with others, and reads the database's clock. Classify turns
-// errors into those of package fault. Statements are a tables.Reader and a tables.Writer, Gather
-// lets reads share a query, and Migrate brings a schema up to date.
+// errors into those of package fault. Statements are a statements.Reader and a statements.Writer,
+// Gather lets reads share a query, and Migrate brings a schema up to date.
 package pg
 
 import (

@@ -260,15 +260,16 @@ func (d *DB) Read(ctx context.Context, what string, fn func(*Conn) error) error 
 }
 
 // Moment runs fn in one read transaction.
-func (c *Conn) Moment(fn func() error) error {
+func (c *Conn) Moment(fn func() error) (err error) {
 	if _, err := c.Run("BEGIN"); err != nil {
 		return err
 	}
-	err := fn()
-	if _, end := c.Run("ROLLBACK"); err == nil {
-		err = end
-	}
-	return err
+	defer func() { // also if fn panics
+		if _, end := c.Run("ROLLBACK"); err == nil {
+			err = end
+		}
+	}()
+	return fn()
 }
 
 // ReadNow is Read where each statement of fn reads the state of its own moment.
