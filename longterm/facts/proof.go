@@ -43,7 +43,7 @@ const (
 var explain = map[string]string{
 	ReasonQuote:    "the quote does not stand in what was heard of these messages",
 	ReasonSpeaker:  "only the caller's own words prove this kind of fact",
-	ReasonProposal: "no answer that was heard holds what was proposed",
+	ReasonProposal: "the caller only agreed, and no answer that was heard holds what was proposed",
 	ReasonNoAnswer: "the caller said nothing after the proposal",
 	ReasonWeak:     "it is not certain that the caller heard what it rests on; it stays a draft until better evidence comes",
 	ReasonUnheard:  "it has words of an answer that the caller did not hear",
