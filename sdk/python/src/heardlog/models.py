@@ -162,9 +162,14 @@ class Fact(_Fact, total=False):
     ended_at: str
 
 
-class FactBlock(TypedDict):
+class _FactBlock(TypedDict):
     block: str
     facts: list[Fact]
+
+
+class FactBlock(_FactBlock, total=False):
+    # Only if the consent of the caller does not allow facts: none is shown.
+    consent: str
 
 
 class _FactHit(TypedDict):
