@@ -17,11 +17,9 @@ import (
 //   - It is refused if a word of it stands only in what was not heard of the call. If the caller's
 //     words say something of their own, it is a draft: a model may name what was asked for.
 //   - It is a draft if it is not certain how much of the answers was heard, or if one was cut and
-//
-// the     heard words do not cover all that the fact says.   - If the caller's words say something
-// of their own, an answer before them that was cut makes it a
-//
-//	draft unless they cover two thirds of what it says.
+//     the heard words do not cover all that the fact says.
+//   - If the caller's words say something of their own, an answer before them that was cut makes
+//     it a draft unless they cover two thirds of what it says.
 func heard(f *Fact, all, at []memory.Message) verdict {
 	w := newWords(f, all, at)
 	own, bare := w.covered(w.own), w.bare()
