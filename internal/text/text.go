@@ -104,7 +104,7 @@ func ValidName(field, s string, maxChars int) error {
 	return nil
 }
 
-// ValidID is ValidName for a name that stands in URL paths.
+// ValidID checks an ID that is part of a URL path: as ValidName does, and it refuses "." and "..".
 func ValidID(field, s string, maxChars int) error {
 	if s == "." || s == ".." {
 		return fault.At(fault.Invalid, field, "%q cannot be an ID: URL paths drop \".\" and \"..\"", s)

@@ -455,8 +455,8 @@ func TestLessAndMore(t *testing.T) {
 	state(facts.Active, facts.Superseded)
 }
 
-// TestRestsOnHeard: what a fact rests on is found wherever it stands in the call, and what callers
-// say themselves is kept.
+// TestRestsOnHeard: a fact needs words that were heard, wherever in the call they were said, and
+// facts that callers state themselves are kept.
 func TestRestsOnHeard(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

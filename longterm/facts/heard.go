@@ -21,11 +21,11 @@ import (
 //   - If the caller's words say something of their own, an answer before them that was cut makes
 //     it a draft unless they cover two thirds of what it says.
 func heard(f *Fact, all, at []memory.Message) verdict {
-	w := newWords(f, all, at)
-	own, bare := w.covered(w.own), w.bare()
-	if len(w.claim) > 0 && own == len(w.claim) {
+	if provedByOwn(f, all) { // most are, and the rest of the call need not be searched
 		return verdict{}
 	}
+	w := newWords(f, all, at)
+	own, bare := w.covered(w.own), w.bare()
 	weak := func(m *memory.Message) verdict {
 		return verdict{weak: true, reason: ReasonWeak, method: string(m.Method)}
 	}
@@ -76,14 +76,26 @@ type words struct {
 	answers   []*memory.Message // that the caller's words may answer
 }
 
-// newWords returns the words of a fact and its proof. at are the messages of its quote.
-func newWords(f *Fact, all, at []memory.Message) *words {
-	w := &words{}
-	for _, t := range recall.Terms(f.Content) {
-		if !framing[t[0]] {
-			w.claim = append(w.claim, t)
+// claimOf returns the words of what a fact says, without those that only frame it.
+func claimOf(f *Fact) []recall.Term {
+	return slices.DeleteFunc(recall.Terms(f.Content), func(t recall.Term) bool { return framing[t[0]] })
+}
+
+// provedByOwn reports whether the caller's words in the messages of the source have all that a fact
+// says.
+func provedByOwn(f *Fact, all []memory.Message) bool {
+	w := words{claim: claimOf(f)}
+	for i := range all {
+		if m := &all[i]; m.Role == memory.User && m.Seq >= f.Source.FromSeq && m.Seq <= f.Source.ToSeq {
+			w.own = append(w.own, recall.Terms(m.Content)...)
 		}
 	}
+	return len(w.claim) > 0 && w.covered(w.own) == len(w.claim)
+}
+
+// newWords returns the words of a fact and its proof. at are the messages of its quote.
+func newWords(f *Fact, all, at []memory.Message) *words {
+	w := &words{claim: claimOf(f)}
 	w.labels = recall.Terms(strings.Join(append([]string{f.Subject, f.Attribute}, f.Topics...), "\n"))
 	first, last, near := at[0].Seq, at[len(at)-1].Seq, f.Source.FromSeq
 	// The answers are those before the quote, up to words of the caller before them.
@@ -187,21 +199,24 @@ func akin(a, b recall.Term) bool {
 var endings = wordSet(`s ed er ers ing ment ments able`)
 
 // framing are words that say whose fact it is and how it came about, not what it says.
-var framing = wordSet(`name names named called heißt nombre nom naam
-	caller customer client user guest patient person speaker agree agrees agreed agreement accept accepts accepted confirm confirms
-	confirmed say says said state states stated mention mentions mentioned want wants wanted wish wishes prefer prefers preference like likes
-	kunde kundin anrufer anruferin akzeptiert bestätigt stimmt möchte will wünscht mag
-	client cliente appelant llamante chiamante accepte accepté acepta aceptó accetta confirme confirma conferma veut quiere vuole préfère prefiere preferisce
-	klant beller akkoord wil`)
+var framing = wordSet(`name names named called heißt nombre nom naam caller customer client user guest patient
+	person speaker agree agrees agreed agreement accept accepts accepted confirm confirms
+	confirmed say says said state states stated mention mentions mentioned want wants wanted
+	wish wishes prefer prefers preference like likes kunde kundin anrufer anruferin akzeptiert
+	bestätigt stimmt möchte will wünscht mag client cliente appelant llamante chiamante accepte
+	accepté acepta aceptó accetta confirme confirma conferma veut quiere vuole préfère prefiere
+	preferisce klant beller akkoord wil`)
 
 // assent are the words of callers who only agree or refuse, as recall.Terms has them.
-var assent = termSet(`yes yeah yep yup uh um uhm hm hmm mhm mm ah oh well so sure ok okay fine good great perfect right correct exactly alright agreed agree deal accept please thanks thank you
-	that this it is that's it's sounds sound works work let do go ahead course absolutely definitely certainly indeed gladly take will i'll no nope not nah cool lovely wonderful
-	ja jawohl genau gut gerne klar einverstanden in ordnung passt stimmt richtig bitte danke nein okay
-	oui d'accord daccord bien sûr parfait merci non volontiers
-	sí si vale claro perfecto bueno bien gracias acuerdo de no correcto
-	sì va bene certo perfetto grazie d'accordo esatto
-	goed prima akkoord graag dank nee sim claro certo tudo bem obrigado obrigada não はい いいえ お願いします 好 好的 是 是的 可以 行 没问题 да хорошо ладно конечно нет tak dobrze oczywiście nie 네 예 좋아요 아니요 हाँ ठीक`)
+var assent = termSet(`yes yeah yep yup uh um uhm hm hmm mhm mm ah oh well so sure ok okay fine good great perfect
+	right correct exactly alright agreed agree deal accept please thanks thank you that this it
+	is that's it's sounds sound works work let do go ahead course absolutely definitely
+	certainly indeed gladly take will i'll no nope not nah cool lovely wonderful ja jawohl genau
+	gut gerne klar einverstanden in ordnung passt stimmt richtig bitte danke nein okay oui
+	d'accord daccord bien sûr parfait merci non volontiers sí si vale claro perfecto bueno bien
+	gracias acuerdo de no correcto sì va bene certo perfetto grazie d'accordo esatto goed prima
+	akkoord graag dank nee sim claro certo tudo bem obrigado obrigada não はい いいえ お願いします 好 好的 是
+	是的 可以 行 没问题 да хорошо ладно конечно нет tak dobrze oczywiście nie 네 예 좋아요 아니요 हाँ ठीक`)
 
 func termSet(s string) map[string]bool {
 	out := map[string]bool{}

@@ -120,7 +120,7 @@ func (s *Service) versions(ctx context.Context, project string, names []string) 
 // caller's next words; those that count, and those that were lost.
 func (s *Service) around(ctx context.Context, project string, src *Source, names []string) ([]memory.Message, error) {
 	var out []memory.Message
-	q := memory.MessageQuery{AfterSeq: max(src.FromSeq-1-maxBefore, 0), Limit: 200}
+	q := memory.MessageQuery{AfterSeq: max(src.FromSeq-1-maxBefore, 0), Limit: maxBefore + 100}
 	for {
 		msgs, err := s.cfg.Ledger.Messages(ctx, project, src.AgentID, q)
 		if err != nil {
