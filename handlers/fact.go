@@ -123,16 +123,6 @@ func (a factAPI) shownTo(r *http.Request) (string, error) {
 	return user, err
 }
 
-// read returns a fact of the caller of the path. It fails with fault.Forbidden if the caller's
-// consent does not allow facts.
-func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
-	if user, err = a.shownTo(r); err != nil {
-		return "", nil, err
-	}
-	f, err = a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
-	return user, f, err
-}
-
 // one does something with the fact of a path and returns what it is then.
 func (a factAPI) one(r *http.Request, do func(ctx context.Context, project, user, id string) (*facts.Fact, error)) (any, error) {
 	user, err := a.shownTo(r)
@@ -276,13 +266,7 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, status, newFactJSON(user, f))
 }
 
-func (a factAPI) get(r *http.Request) (any, error) {
-	user, f, err := a.read(r)
-	if err != nil {
-		return nil, err
-	}
-	return newFactJSON(user, f), nil
-}
+func (a factAPI) get(r *http.Request) (any, error) { return a.one(r, a.facts.Get) }
 
 // factEventJSON is a change of a fact.
 type factEventJSON struct {
@@ -299,7 +283,11 @@ type factHistoryJSON struct {
 }
 
 func (a factAPI) history(r *http.Request) (any, error) {
-	_, f, err := a.read(r)
+	user, err := a.shownTo(r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.facts.Get(r.Context(), projectOf(r), user, pathName(r, "id"))
 	if err != nil {
 		return nil, err
 	}

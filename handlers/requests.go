@@ -16,7 +16,7 @@ import (
 // maxLeftOutText limits the text of a message that was left out, in bytes.
 const maxLeftOutText = 200
 
-type toldAnswer struct {
+type requestsAnswer struct {
 	TurnID   int64         `json:"turn_id"`
 	Requests []requestJSON `json:"requests"`
 }
@@ -74,7 +74,7 @@ func (a messageAPI) requests(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := toldAnswer{TurnID: turn, Requests: []requestJSON{}}
+	out := requestsAnswer{TurnID: turn, Requests: []requestJSON{}}
 	for i := range list {
 		j, err := newRequestJSON(&list[i])
 		if err != nil {

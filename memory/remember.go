@@ -54,8 +54,3 @@ func (r *Remember) Prompts() bool { return r.Inject || len(r.Patterns) > 0 }
 func (r *Remember) Recalls() bool {
 	return r.Inject && (r.Recall == RecallAuto || r.Recall == RecallAlways)
 }
-
-// Adds reports whether prompts have what a search found with a strength of package recall.
-func (r *Remember) Adds(strength string) bool {
-	return strength == "strong" || strength == "weak" && r.Recall == RecallAlways
-}

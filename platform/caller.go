@@ -19,11 +19,12 @@ var callerPaths = [][]string{
 
 // nobodies are the words that take the place of a withheld number, without spaces and punctuation.
 // Twilio also sends them as they are dialled on the keys of a telephone: +266696687 is ANONYMOUS.
-var nobodies = strings.Fields(`anonymous restricted unavailable unknown private withheld blocked hidden nocallerid callerid outofarea
-	anonymouscaller restrictedcaller unavailablecaller unknowncaller privatecaller blockedcaller hiddencaller
-	anonymousnumber restrictednumber unavailablenumber unknownnumber privatenumber withheldnumber blockednumber hiddennumber nonumber
-	anonym unbekannt anonyme inconnu privé masqué anónimo anonimo desconocido privado oculto sconosciuto privato anoniem onbekend
-	undefined null none nil nan`)
+var nobodies = strings.Fields(`anonymous restricted unavailable unknown private withheld blocked hidden nocallerid callerid
+	outofarea anonymouscaller restrictedcaller unavailablecaller unknowncaller privatecaller
+	blockedcaller hiddencaller anonymousnumber restrictednumber unavailablenumber unknownnumber
+	privatenumber withheldnumber blockednumber hiddennumber nonumber anonym unbekannt anonyme
+	inconnu privé masqué anónimo anonimo desconocido privado oculto sconosciuto privato anoniem
+	onbekend undefined null none nil nan`)
 
 // withheld are the numbers that spell those of these words that carriers send.
 var withheld = dialled([]string{"anonymous", "restricted", "unavailable", "unknown", "private", "withheld", "blocked"})

@@ -1,21 +1,15 @@
 package prompt
 
 import (
-	"errors"
+	"encoding/json"
 	"slices"
 	"strings"
 
-	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 )
-
-// pendingMembers are the members of an object that only says that a tool is still running.
-var pendingMembers = []string{"type", "status", "tool_call_id", "description", "message"}
-
-var errMore = errors.New("the object says more")
 
 // maxPending bounds, in bytes, an object that only says that a tool is still running.
 const maxPending = 1 << 10
@@ -26,17 +20,19 @@ const maxPending = 1 << 10
 func isPending(result string) bool {
 	status := strings.Trim(result, "\" ")
 	if strings.HasPrefix(status, "{") && len(status) <= maxPending {
-		doc := []byte(status)
-		status = peek.At(doc, "status").Str()
-		more := peek.Object(doc, func(name, _ []byte) error {
-			if !slices.Contains(pendingMembers, peek.Unquote(name)) {
-				return errMore
-			}
-			return nil
-		})
-		if more != nil {
+		var only struct {
+			Status      string `json:"status"`
+			Type        any    `json:"type"`
+			ToolCallID  any    `json:"tool_call_id"`
+			Description any    `json:"description"`
+			Message     any    `json:"message"`
+		}
+		d := json.NewDecoder(strings.NewReader(status))
+		d.DisallowUnknownFields() // an object with more is a result
+		if d.Decode(&only) != nil {
 			return false
 		}
+		status = only.Status
 	}
 	switch strings.ToLower(status) {
 	case "in_progress", "pending", "running":

@@ -80,10 +80,12 @@ func (s *Service) Configure(ctx context.Context, b Base) error {
 
 // load returns a base, or fault.NotFound.
 func (s *Service) load(ctx context.Context, project, name string) (Base, error) {
-	if b := DefaultBase(project, name); b.check() != nil {
-		return b, b.check()
+	b := DefaultBase(project, name)
+	err := b.check()
+	if err != nil {
+		return b, err
 	}
-	b, err := s.bases.Get(ctx, baseSpace(project), name)
+	b, err = s.bases.Get(ctx, baseSpace(project), name)
 	b.Project = project
 	if fault.Is(err, fault.NotFound) {
 		return b, fault.New(fault.NotFound, "there is no knowledge base %q; create it with PUT /v1/knowledge/%s", name, name)

@@ -151,7 +151,7 @@ func (s *Service) search(ctx context.Context, a *memory.Agent, words, nonce stri
 			s.failed(ctx, "search what is known of a caller for a prompt", err)
 		}
 		for _, n := range list {
-			if size := len(quote(n.Line)) + 1; r.Adds(strength) && !slices.Contains(asked.Known, n.ID) && size <= left {
+			if size := len(quote(n.Line)) + 1; adds(r, strength) && !slices.Contains(asked.Known, n.ID) && size <= left {
 				left -= size
 				lines, b.IDs, b.Strength = append(lines, n.Line), append(b.IDs, n.ID), strength
 				known = append(known, n)
@@ -172,6 +172,11 @@ func (s *Service) search(ctx context.Context, a *memory.Agent, words, nonce stri
 	return b
 }
 
+// adds reports whether prompts have what a search found with a strength.
+func adds(r *memory.Remember, strength string) bool {
+	return strength == recall.Strong || strength == recall.Weak && r.Recall == memory.RecallAlways
+}
+
 // searchTurns returns the turns for words as lines of room bytes at most, without those that prove
 // what is known.
 func (s *Service) searchTurns(ctx context.Context, a *memory.Agent, words string, shown *Shown, known []Note, room int) (lines, ids []string, strength string) {
@@ -185,7 +190,7 @@ func (s *Service) searchTurns(ctx context.Context, a *memory.Agent, words string
 		s.failed(ctx, "search a caller's calls for a prompt", err)
 		return nil, nil, Failed
 	}
-	if r.Adds(res.Strength) {
+	if adds(r, res.Strength) {
 		lines, ids = pick(res.Hits, room)
 	}
 	return lines, ids, res.Strength

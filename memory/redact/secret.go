@@ -22,9 +22,10 @@ var (
 )
 
 // plain are words that stand after "the password is" and are not the password.
-var plain = strings.Fields(`a an the my your our his her their not no wrong right correct incorrect invalid valid required needed missing reset changed expired
-	forgotten lost known unknown safe secure strong weak too very on in at for still now already what that this there working
-	nicht falsch richtig vergessen abgelaufen zurückgesetzt ein eine der die das mein meine noch`)
+var plain = strings.Fields(`a an the my your our his her their not no wrong right correct incorrect invalid valid
+	required needed missing reset changed expired forgotten lost known unknown safe secure
+	strong weak too very on in at for still now already what that this there working nicht
+	falsch richtig vergessen abgelaufen zurückgesetzt ein eine der die das mein meine noch`)
 
 // maxToCode is how far a code may be from the word for it, in bytes.
 const maxToCode = 40

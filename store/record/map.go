@@ -52,7 +52,7 @@ func (m Map[T]) List(ctx context.Context, s Space, after string, limit int) ([]T
 // again. Update fails as decide, Limit.Check and Retry do.
 func (m Map[T]) Update(ctx context.Context, s Space, id string, nowMS int64, decide func(v *T, is bool) (bool, error)) (v T, err error) {
 	_, err = Update{
-		Space: s, IDs: []string{id}, What: "the " + m.Noun + "s", Limit: Limit{Records: m.Limit, Of: m.Noun + "s"}, NowMS: nowMS,
+		Space: s, IDs: []string{id}, What: "the " + m.Noun + "s", Limit: m.limit(), NowMS: nowMS,
 		Decide: func(_ int, old Record) (body []byte, changed bool, err error) {
 			v = *new(T)
 			if old.Rev != 0 {
@@ -76,12 +76,15 @@ func (m Map[T]) Update(ctx context.Context, s Space, id string, nowMS int64, dec
 
 // Put stores a value in place of an earlier one with the ID.
 func (m Map[T]) Put(ctx context.Context, s Space, id string, nowMS int64, v T) error {
-	_, err := m.Update(ctx, s, id, nowMS, func(old *T, _ bool) (bool, error) {
-		*old = v
-		return true, nil
-	})
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = m.Store.ChangeRecords(ctx, s, []Change{{ID: id, Body: body, If: Any}}, m.limit(), nil, nowMS)
 	return err
 }
+
+func (m Map[T]) limit() Limit { return Limit{Records: m.Limit, Of: m.Noun + "s"} }
 
 // Delete deletes the value with an ID. It is not an error if there is none.
 func (m Map[T]) Delete(ctx context.Context, s Space, id string, nowMS int64) error {
