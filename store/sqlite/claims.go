@@ -154,22 +154,31 @@ func (s *Store) noteDue(no, ms int64) {
 	}
 }
 
-// Claim implements webhook.Queue. It only reads the database.
+// Claim implements webhook.Queue. It only reads the database. Deliveries are claimed before they are
+// read: a claim that another worker has ended since then was stored before this one reads, so a
+// delivery that was sent is not taken for one that waits.
 func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
+	type taken struct {
+		webhook.Take
+		claim, was claim
+	}
+	var list []*taken
+	for _, d := range t.List {
+		if h, was, ok := s.claim(d, t); ok {
+			list = append(list, &taken{d, h, was})
+		}
+	}
 	err = s.db.ReadNow(ctx, "claim deliveries", func(r *dbfile.Conn) error {
 		bytes := int64(0)
-		for _, d := range t.List {
-			s.mu.Lock()
-			was := s.claims[d.ID]
-			s.mu.Unlock()
+		for _, d := range list {
 			row, err := r.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
-				CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no, d.endpoint_no
+				CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no
 				FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ? AND d.state = 0 AND d.due_ms <= ?`, d.ID, t.NowMS)
 			if err != nil {
 				return err
 			}
 			if row == nil { // canceled or erased meanwhile
-				s.dropClaim(d.ID)
+				d.was = claim{}
 				continue
 			}
 			if bytes += row.Int(8); t.Bytes > 0 && bytes > t.Bytes && len(out) > 0 {
@@ -181,51 +190,81 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 			}
 			one := webhook.Delivery{
 				ID: d.ID, Attempt: int(row.Int(0)), Fence: row.Int(1), EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
-				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent,
+				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent, Body: body.Blob(0),
 			}
-			if body != nil && s.claim(&one, was, row.Int(10), t, d.Most) {
-				one.Body = body.Blob(0)
+			if s.fillClaim(&one, &d.claim) {
 				out = append(out, one)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, d := range out { // they are due again
-			if e := s.index.byNo[s.claims[d.ID].endpoint]; e != nil {
-				e.due, e.changes = 0, e.changes+1
-			}
-			delete(s.claims, d.ID)
-		}
-		return nil, err
+		out = nil
 	}
-	return out, nil
+	for _, d := range list {
+		if !slices.ContainsFunc(out, func(o webhook.Delivery) bool { return o.ID == d.ID }) {
+			s.undoClaim(d.ID, d.claim, d.was)
+		}
+	}
+	return out, err
 }
 
-// claim claims a delivery, unless its claim is another than was or runs, or its endpoint has most
-// claims. d has the attempt and the fence of the row, and gets those of the claim.
-func (s *Store) claim(d *webhook.Delivery, was claim, endpointNo int64, t webhook.Taking, most int) bool {
+// claim claims a delivery, unless its claim runs or its endpoint has most claims. It also returns
+// the claim that was there before, if its lease is over.
+func (s *Store) claim(d webhook.Take, t webhook.Taking) (now, was claim, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.index.byNo[endpointNo]
-	if now := s.claims[d.ID]; now != was || now.runs(t.NowMS) || e == nil || e.Disabled {
-		return false
+	of := s.index.byProject[d.Endpoint.Project]
+	i := slices.IndexFunc(of, func(e *endpoint) bool { return e.ID == d.Endpoint.ID })
+	if was = s.claims[d.ID]; was.runs(t.NowMS) || i < 0 || of[i].Disabled {
+		return claim{}, was, false
 	}
 	n := 0
 	for _, h := range s.claims {
-		if h.endpoint == endpointNo && h.runs(t.NowMS) {
+		if h.endpoint == of[i].no && h.runs(t.NowMS) {
 			n++
 		}
 	}
-	if most > 0 && n >= most {
+	if d.Most > 0 && n >= d.Most {
+		return claim{}, was, false
+	}
+	s.fence++
+	now = claim{fence: s.fence, until: t.NowMS + max(int64(t.Lease/time.Millisecond), 1), attempt: was.attempt, endpoint: of[i].no, urgent: d.Urgent}
+	s.claims[d.ID] = now
+	return now, was, true
+}
+
+// fillClaim completes a claim from the row of its delivery: d has the attempt and the fence of the
+// row, and gets those of the claim. It reports whether the claim still stands.
+func (s *Store) fillClaim(d *webhook.Delivery, h *claim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.index.byNo[h.endpoint]
+	if s.claims[d.ID] != *h || e == nil {
 		return false
 	}
-	s.fence = max(s.fence, d.Fence) + 1
-	h := claim{fence: s.fence, until: t.NowMS + max(int64(t.Lease/time.Millisecond), 1), attempt: max(d.Attempt, was.attempt) + 1, endpoint: endpointNo, urgent: d.Urgent}
-	s.claims[d.ID], d.Attempt, d.Fence, d.Endpoint = h, h.attempt, h.fence, *e.Endpoint
+	if h.fence <= d.Fence { // the clock was set back since
+		s.fence = max(s.fence, d.Fence) + 1
+		h.fence = s.fence
+	}
+	h.attempt = max(d.Attempt, h.attempt) + 1
+	s.claims[d.ID], d.Attempt, d.Fence, d.Endpoint = *h, h.attempt, h.fence, *e.Endpoint
 	return true
+}
+
+// undoClaim takes a claim back that no worker has got, unless another has followed it.
+func (s *Store) undoClaim(id int64, h, was claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claims[id] != h {
+		return
+	}
+	if delete(s.claims, id); was != (claim{}) {
+		s.claims[id] = was
+	}
+	if e := s.index.byNo[h.endpoint]; e != nil { // others may have seen the claim
+		e.due, e.changes = 0, e.changes+1
+	}
 }
 
 // beginFinish marks a claim as one whose result is being stored, so that the delivery is not
