@@ -58,8 +58,11 @@ func hasTimeWord(words []word) bool {
 // date is a day, a month (day 0) or a year (month 0).
 type date struct{ year, month, day int }
 
-func dateOf(ms int64) date {
-	t := time.UnixMilli(ms).UTC()
+// dayOf returns the day of a time, Unix ms, in UTC, counted from 1970.
+func dayOf(ms int64) int32 { return int32(math.Floor(float64(ms) / (24 * 3600 * 1000))) }
+
+func onDay(day int32) date {
+	t := time.Unix(int64(day)*24*3600, 0).UTC()
 	return date{t.Year(), int(t.Month()), t.Day()}
 }
 

@@ -37,7 +37,8 @@ var languages = []*language{
 		her here hers herself him himself his how i if in into is isn it its itself just ll m me more most my myself no nor not
 		now of off on once only or other our ours out over own re s same she should so some such t than that the their theirs
 		them then there these they this those through to too under until up us ve very was wasn we were what when where which
-		while who whom whose why will with would you your yours yourself`),
+		while who whom whose why will with would you your yours yourself im ive dont doesnt didnt isnt arent wasnt werent cant couldnt wont
+		wouldnt shouldnt havent hasnt hadnt youre youve youll theyre theyve hes shes thats whats wheres whos hows theres heres lets itll id`),
 	newLanguage("german", german.Stem, `aber als am an auch auf aus bei bin bis bist da das dass dein dem den der des die dies
 		diese du ein eine einem einen einer er es für hab habe haben hat hatte hatten ich ihm ihn ihr im in ist ja kann kein keine
 		man mein meine mich mir mit nach nicht noch nur oder sein seine sich sie sind so und uns vom von vor war waren was wann
