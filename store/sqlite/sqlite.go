@@ -193,3 +193,12 @@ func (s *Store) writeSlices(ctx context.Context, what string, fn func(*tx) (n in
 	}
 	return sum, nil
 }
+
+// ServerKey implements webhook.Log.
+func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
+	err = s.write(ctx, "read key", func(t *tx) (err error) {
+		out, err = statements.ServerKey(t.writing(), s.sealer, name)
+		return err
+	})
+	return out, err
+}
