@@ -158,8 +158,8 @@ func (s *Store) load() (err error) {
 // fault.Unavailable.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Scrub removes what was erased from the write-ahead log; see dbfile.DB.Scrub.
-func (s *Store) Scrub(ctx context.Context) error { return s.db.Scrub(ctx) }
+// Purge removes what was erased from the write-ahead log; see dbfile.DB.Purge.
+func (s *Store) Purge(ctx context.Context) error { return s.db.Purge(ctx) }
 
 // tx is a transaction of a store.
 type tx struct {
