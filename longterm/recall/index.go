@@ -367,6 +367,14 @@ func (x *Index) prepare() {
 	empty()
 }
 
+// texts returns how many texts there are.
+func (x *Index) texts() int {
+	if x.of != nil {
+		return x.of.Texts
+	}
+	return x.live
+}
+
 // weight returns the idf of a word that is in so many turns of the index.
 func (x *Index) weight(word string, with int) float64 {
 	if x.of != nil {
