@@ -14,7 +14,7 @@ type nearWord struct {
 const (
 	// nearShare is how many of the grams of the shorter of two words the other has at least.
 	nearShare = .5
-	// A word is a part of a compound that begins or ends with its first bytes: at least so many, and
+	// A word is part of a compound that begins or ends with its first bytes: so many at least, and
 	// all but so many.
 	partBytes   = 4
 	endingBytes = 3

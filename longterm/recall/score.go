@@ -202,8 +202,12 @@ func (x *Index) term(w word) (t term) {
 			with += len(x.vocab[place].turns)
 		}
 	}
-	t.idf = x.weight(w.text, with)
-	t.weight = idf(max(x.texts(), fewTurns), with)
+	all := x.live
+	if x.of != nil {
+		all, with = x.of.Texts, x.of.With[w.text]
+	}
+	with = min(with, all)
+	t.idf, t.weight = idf(all, with), idf(max(all, fewTurns), with)
 	if lightWords[w.text] {
 		t.weight *= lightShare
 	}

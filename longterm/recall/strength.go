@@ -15,7 +15,7 @@ const (
 	// firstHits is how many hits may cover the query best.
 	firstHits = 5
 	// fewTurns is how many turns a caller is taken to have at least: in a few, words that were never
-	// said would weigh more than any that were said.
+	// said would weigh more than those that were.
 	fewTurns = 500
 	// lightShare is what light words weigh of what others do.
 	lightShare = .25
