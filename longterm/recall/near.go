@@ -26,9 +26,11 @@ var compounding = wordSet("german dutch swedish norwegian danish finnish hungari
 // near returns the words of the vocabulary that share much of a word's spelling: others of its
 // family (allergies, allergic), and compounds with it (washer, dishwasher).
 func (x *Index) near(w word) (out []nearWord) {
-	compounds := false
-	for l := range x.langs {
-		compounds = compounds || x.langs[l] > 0 && compounding[l.name]
+	var parts []string // by which compounds are found
+	for _, l := range languages {
+		if x.langs[l] > 0 && compounding[l.name] {
+			parts = append(parts, w.text, l.stem(w))
+		}
 	}
 	common := map[int32]int32{}
 	n := int32(0)
@@ -41,7 +43,7 @@ func (x *Index) near(w word) (out []nearWord) {
 	for place, c := range common {
 		e := &x.vocab[place]
 		alike := float64(c) / float64(min(n, e.grams))
-		if compounds && alike < nearShare && partOf(w.text, e.stem) {
+		if alike < nearShare && slices.ContainsFunc(parts, func(p string) bool { return partOf(p, e.stem) }) {
 			alike = nearShare
 		}
 		if alike >= nearShare {

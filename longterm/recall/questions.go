@@ -1,6 +1,10 @@
 package recall
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Words that show in speech what capitals and punctuation show in writing: who is addressed by
 // name, and what is a question.
@@ -49,6 +53,24 @@ var (
 	howMany    = wordSet(`many much long old often far big tall`)
 	invertedBy = wordSet(`you i we they he she it there this that your any sie du ihr es wir das vous tu il elle vous nous u je jij ni du dere`)
 )
+
+// lightCharacters of Chinese carry little meaning, nor do pairs of hiragana.
+const lightCharacters = "的了吗嗎呢吧是我你您他她们們有在不么麼谁誰哪几幾多少什怎请請可以过過会會要想何"
+
+// light reports whether a word says little of what a question is about.
+func light(w word) bool {
+	if !w.pair {
+		return lightWords[w.text]
+	}
+	kana := 0
+	for _, r := range w.text {
+		if strings.ContainsRune(lightCharacters, r) {
+			return true
+		}
+		kana += b2i(unicode.Is(unicode.Hiragana, r))
+	}
+	return kana == utf8.RuneCountInString(w.text)
+}
 
 // asks reports whether a text has a question, by its marks or its first words. A verb before you
 // makes one anywhere in a text.

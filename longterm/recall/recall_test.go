@@ -157,6 +157,28 @@ func TestYesterday(t *testing.T) {
 	}
 }
 
+// TestRelativeDates: spans of time before the query find what was said then.
+func TestRelativeDates(t *testing.T) {
+	t.Parallel()
+	x := recall.NewIndex()
+	days := []string{"2025-11-20", "2026-01-15", "2026-04-14", "2026-07-15", "2026-10-20", "2026-11-09", "2026-11-20", "2026-11-22"}
+	topics := []string{"roof", "parcel", "garden hose", "piano", "lease", "bathroom tiles", "ladder", "concert"}
+	for i, day := range days {
+		at, _ := time.Parse(time.DateOnly, day)
+		x.Put(recall.Turn{Call: day, Seq: 1, Role: "user", At: at.UnixMilli(), Text: "Hello, it is about the " + topics[i]})
+	}
+	for query, want := range map[string]string{
+		"What did I say last spring?": "2026-04-14", "what was it last autumn": "2025-11-20", "What was the problem last winter?": "2026-01-15",
+		"what did we speak of two weeks ago": "2026-11-09", "What was it three days ago?": "2026-11-20", "Was war letzten Sommer?": "2026-07-15",
+		"Worum ging es vor zwei Wochen?": "2026-11-09", "¿De qué hablamos el mes pasado?": "2026-10-20", "Qu'ai-je dit il y a trois jours ?": "2026-11-20",
+		"¿Qué dije hace dos semanas?": "2026-11-09", "Que s'est-il passé l'été dernier ?": "2026-07-15", "what happened yesterday": "2026-11-22",
+	} {
+		if hits, _ := x.Search(recall.Query{Text: query, K: 1, Now: now}); len(hits) != 1 || hits[0].Call != want {
+			t.Errorf("%q: %+v, want %s", query, hits, want)
+		}
+	}
+}
+
 // TestNumbers: a number is found however it was spoken.
 func TestNumbers(t *testing.T) {
 	t.Parallel()

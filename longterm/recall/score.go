@@ -208,8 +208,11 @@ func (x *Index) term(w word) (t term) {
 	}
 	with = min(with, all)
 	t.idf, t.weight = idf(all, with), idf(max(all, fewTurns), with)
-	if lightWords[w.text] {
+	if light(w) {
 		t.weight *= lightShare
+		if w.pair {
+			t.idf *= lightShare
+		}
 	}
 	if !w.pair {
 		t.near = x.near(w)
@@ -217,7 +220,7 @@ func (x *Index) term(w word) (t term) {
 	return t
 }
 
-var selfWords = wordSet("i my me mine myself ich mein meine meinen meiner mich mir je mon ma mes moi yo mi mis io mio mia eu meu minha ik mijn я мой моя мне jag min mina jeg mitt")
+var selfWords = wordSet("i my me mine myself ich mein meine meinem meinen meiner mich mir je mon ma mes moi yo mi mis io mio mia eu meu minha ik mijn я мой моя мне jag min mina jeg mitt")
 
 // partyOf returns the role of the party that a word of a query names, or "". A name is spoken by
 // the other party, and often where a speaker is addressed.

@@ -10,11 +10,11 @@ const (
 )
 
 const (
-	strongShare = .52
-	weakShare   = .34
+	strongShare = .5
+	weakShare   = .2
 	// firstHits is how many hits may cover the query best.
 	firstHits = 5
-	// fewTurns is how many turns a caller is taken to have at least: in a few, words that were never
+	// fewTurns is how many turns a caller is taken to have at least: in few, words that were never
 	// said would weigh more than those that were.
 	fewTurns = 500
 	// lightShare is what light words weigh of what others do.
