@@ -372,14 +372,6 @@ func (x *Index) prepare() {
 	empty()
 }
 
-// weight returns the idf of a word that is in so many turns of the index.
-func (x *Index) weight(word string, with int) float64 {
-	if x.of != nil {
-		return idf(x.of.Texts, min(x.of.With[word], x.of.Texts))
-	}
-	return idf(x.live, min(with, x.live))
-}
-
 // logs holds the logarithms of n + .5.
 var logs = func() (out [1024]float64) {
 	for n := range out {

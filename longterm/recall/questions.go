@@ -1,6 +1,10 @@
 package recall
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Words that show in speech what capitals and punctuation show in writing: who is addressed by
 // name, and what is a question.
@@ -23,6 +27,16 @@ var (
 	inverted = wordSet(`do did does have has had are is was were can could would will should may am got
 		haben hast hat sind ist bist können kannst könnten möchten möchtest wollen willst werden wird
 		avez as êtes es est pouvez peux voulez veux heeft heb hebt bent kunt kan wilt wil har kan vil er`)
+	// lightWords say little of what a question is about.
+	lightWords = wordSet(`may might must shall please bring take tell told know knew remember recall say said mention mentioned talk talked ask asked think thought want wanted
+		need needed make made go went gone come came use used give gave look looking find found help keep try tried happen happened thing things something anything kind type
+		sort way ways time times many much long ever also along really able sure last first new good best different certain recent recently current currently
+		discuss discussed conversation conversations session sessions suggest recommend advise explain list show describe summary summarize order aspect aspects total exactly
+		still again since already yet even mine plan planning planned get getting start started work working like
+		sagen gesagt sagte erzählt erzählen erinnern erinnerst wissen weißt weiß gibt geben machen gemacht brauchen brauche mitbringen bringen nehmen bitte mal eigentlich sagtest
+		dire dit rappeler rappelles savoir sais faire fait prendre apporter peux peut puis decir dije dicho recordar recuerdas saber sabes hacer hice llevar traer puedo puede
+		dire detto ricordi ricordare sapere sai fare fatto portare posso può dizer disse lembra lembrar saber sabe fazer fiz levar posso
+		zeggen gezegd herinner weten weet doen gedaan meenemen brengen mag मैं मुझे मेरा मेरी मेरे क्या है हैं था थी थे का की के को से में पर और कब कहाँ कौन कौनसा किस किसने कैसे बताया`)
 	// standingWords tell what the speaker prefers or wants from now on.
 	standingWords = wordSet(`prefer preferred preferring preference always never rather favorite favourite hate dislike
 		lieber bevorzuge immer nie niemals lieblings hasse préfère préférée préféré toujours jamais plutôt déteste prefiero siempre nunca favorito favorita odio
@@ -39,6 +53,24 @@ var (
 	howMany    = wordSet(`many much long old often far big tall`)
 	invertedBy = wordSet(`you i we they he she it there this that your any sie du ihr es wir das vous tu il elle vous nous u je jij ni du dere`)
 )
+
+// lightCharacters of Chinese carry little meaning, nor do pairs of hiragana.
+const lightCharacters = "的了吗嗎呢吧是我你您他她们們有在不么麼谁誰哪几幾多少什怎请請可以过過会會要想何"
+
+// light reports whether a word says little of what a question is about.
+func light(w word) bool {
+	if !w.pair {
+		return lightWords[w.text]
+	}
+	kana := 0
+	for _, r := range w.text {
+		if strings.ContainsRune(lightCharacters, r) {
+			return true
+		}
+		kana += b2i(unicode.Is(unicode.Hiragana, r))
+	}
+	return kana == utf8.RuneCountInString(w.text)
+}
 
 // asks reports whether a text has a question, by its marks or its first words. A verb before you
 // makes one anywhere in a text.

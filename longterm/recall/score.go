@@ -89,16 +89,9 @@ type Hit struct {
 type term struct {
 	places []int32 // of its stems in the vocabulary
 	idf    float64
+	weight float64 // in what a turn covers of the query
 	near   []nearWord
 }
-
-// The strengths of what a search found, by the share of the query's words that the best hit and
-// its neighbors cover. They do not follow from scores, which are relative to the best hit.
-const (
-	Strong = "strong" // at least half
-	Weak   = "weak"   // at least a fifth
-	None   = "none"
-)
 
 // Search returns the best turns, best first, and how much of the query they cover.
 func (x *Index) Search(q Query) ([]Hit, string) {
@@ -124,7 +117,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 		}
 		hits = append(hits, Hit{Turn: x.docs[x.slots[c.slot].doc].Turn, Score: parts.sum(), Parts: parts, slot: c.slot})
 	}
-	strength := x.strength(hits, &p, &q)
+	strength := r.strength(found, &q)
 	hits = collapse(hits, max(q.K, 1))
 	return x.surround(hits, &q), strength
 }
@@ -147,12 +140,13 @@ func (q *Query) excepts(d *doc) bool { return q.Except != nil && q.Except(&d.Tur
 type parsed struct {
 	terms  []term
 	dates  []date
-	party  string // the role of the one party that is named, or ""
-	self   bool   // says I or my
-	when   bool   // asks when
-	all    float64
-	number bool // asks how many
-	advice bool // asks what to do
+	party  string  // the role of the one party that is named, or ""
+	self   bool    // says I or my
+	when   bool    // asks when
+	idf    float64 // of its words
+	weight float64 // and in what a turn covers
+	number bool    // asks how many
+	advice bool    // asks what to do
 }
 
 func (x *Index) parse(words []word, now time.Time) (p parsed) {
@@ -198,7 +192,8 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 	slices.SortStableFunc(p.terms, func(a, b term) int { return cmp.Compare(b.idf, a.idf) })
 	p.terms = p.terms[:min(len(p.terms), maxTerms)]
 	for _, t := range p.terms {
-		p.all += t.idf
+		p.idf += t.idf
+		p.weight += t.weight
 	}
 	return p
 }
@@ -207,7 +202,8 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 func (x *Index) addWord(p *parsed, w word) {
 	t := x.term(w)
 	if len(t.places) == 0 && len(t.near) == 0 {
-		p.all += t.idf
+		p.idf += t.idf
+		p.weight += t.weight
 	} else if !slices.ContainsFunc(p.terms, func(o term) bool { return len(t.places) > 0 && slices.Equal(o.places, t.places) }) {
 		p.terms = append(p.terms, t)
 	}
@@ -225,14 +221,25 @@ func (x *Index) term(w word) (t term) {
 			with += len(x.vocab[place].turns)
 		}
 	}
-	t.idf = x.weight(w.text, with)
+	all := x.live
+	if x.of != nil {
+		all, with = x.of.Texts, x.of.With[w.text]
+	}
+	with = min(with, all)
+	t.idf, t.weight = idf(all, with), idf(max(all, fewTurns), with)
+	if light(w) {
+		t.weight *= lightShare
+		if w.pair {
+			t.idf *= lightShare
+		}
+	}
 	if !w.pair {
-		t.near = x.near(w, t.places)
+		t.near = x.near(w)
 	}
 	return t
 }
 
-var selfWords = wordSet("i my me mine myself ich mein meine meinen meiner mich mir je mon ma mes moi yo mi mis io mio mia eu meu minha ik mijn я мой моя мне jag min mina jeg mitt")
+var selfWords = wordSet("i my me mine myself ich mein meine meinem meinen meiner mich mir je mon ma mes moi yo mi mis io mio mia eu meu minha ik mijn я мой моя мне jag min mina jeg mitt")
 
 // partyOf returns the role of the party that a word of a query names, or "". A name is spoken by
 // the other party, and often where a speaker is addressed.
@@ -268,37 +275,3 @@ func (x *Index) partyOf(w word) string {
 
 // A word is a name if one party alone says it, nearly always, and so often where a name stands.
 const nameShare, calledShare = .8, .2
-
-// strength returns how much of the query's idf the best hit and its neighbors cover.
-func (x *Index) strength(hits []Hit, p *parsed, q *Query) string {
-	if len(hits) == 0 {
-		return None
-	}
-	c := 0.
-	if p.all > 0 {
-		at := hits[0].slot
-		for _, t := range p.terms {
-			for n := at - gap; n <= at+gap; n++ {
-				if d := x.slots[n].doc; d >= 0 && x.has(d, t.places) && !q.excepts(&x.docs[d]) {
-					c += t.idf / p.all
-					break
-				}
-			}
-		}
-	}
-	if hits[0].Parts.Date > 0 { // asked for by its time
-		c = max(c, .2)
-	}
-	switch {
-	case c >= .5:
-		return Strong
-	case c >= .2:
-		return Weak
-	}
-	return None
-}
-
-// has reports whether a turn has one of some words.
-func (x *Index) has(doc int32, words []int32) bool {
-	return slices.ContainsFunc(x.docs[doc].words, func(w int32) bool { return slices.Contains(words, w) })
-}

@@ -65,7 +65,7 @@ func (r *ranking) subject(d *doc) float64 {
 
 // covered returns the share of the query's idf that a slot covers with those at most so far away.
 func (r *ranking) covered(at, away int32) (sum float64) {
-	if r.p.all == 0 {
+	if r.p.idf == 0 {
 		return 0
 	}
 	var has, near uint32
@@ -81,7 +81,7 @@ func (r *ranking) covered(at, away int32) (sum float64) {
 			sum += nearCovers * t.idf
 		}
 	}
-	return sum / r.p.all
+	return sum / r.p.idf
 }
 
 // reorder adds to the scores of candidates what their signs are worth, and sorts them.
