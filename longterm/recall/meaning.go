@@ -50,7 +50,7 @@ func (v vector) cosine(o vector) float64 {
 // bytes returns about how much memory a vector takes.
 func (v *vector) bytes() int64 { return int64(len(v.numbers)) + 48 }
 
-// textHash tells apart the texts that a turn has had.
+// textHash returns a hash by which the text of an embedding is compared with that of its turn.
 func textHash(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s))
@@ -121,8 +121,8 @@ func (x *Index) withoutVectors(n int) (out []Turn) {
 	return out
 }
 
-// question returns the text of a query without the names of those who speak. Turns that address
-// somebody by name would be closest to it, whatever they are about.
+// question returns the text of a query without the names of the parties. With a name, the turns
+// that address the party by it would be the closest, whatever they are about.
 func (x *Index) question(text string) string {
 	words := strings.Fields(text)
 	kept := slices.DeleteFunc(slices.Clone(words), func(s string) bool {
@@ -144,8 +144,8 @@ func (x *Index) asked(q *Query) vector {
 }
 
 // mean adds to the scores of candidates how close the turns are to a query by their vectors, sorts
-// them and returns what it added, by slot. The closest gets the whole weight, and those get nothing
-// that are no closer than the average.
+// them and returns what it added, by slot. The closest gets the whole weight, and one that is
+// not closer than the average gets nothing.
 func (r *ranking) mean(list []candidate) map[int32]float64 {
 	if r.asked.length == 0 {
 		return nil

@@ -104,6 +104,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	r.asked = x.asked(&q)
 	found := r.best(&q, max(candidates, 2*q.K))
 	r.reorder(found)
+	strength := r.strength(found, &q) // of the words: how close is close depends on the model
 	meaning := r.mean(found)
 	var hits []Hit
 	for _, c := range found {
@@ -117,7 +118,6 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 		}
 		hits = append(hits, Hit{Turn: x.docs[x.slots[c.slot].doc].Turn, Score: parts.sum(), Parts: parts, slot: c.slot})
 	}
-	strength := r.strength(found, &q)
 	hits = collapse(hits, max(q.K, 1))
 	return x.surround(hits, &q), strength
 }

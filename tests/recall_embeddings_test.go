@@ -1,4 +1,4 @@
-package app_test
+package tests
 
 import (
 	"net/http"
