@@ -79,6 +79,9 @@ type Source struct {
 	// Heard is the method by which it is known that the quote was heard; "" for words of the
 	// caller.
 	Heard string `json:"heard,omitempty"`
+	// Read is the last message that the extraction read that found the fact, if it may have read a
+	// part of the call; 0 for others.
+	Read int64 `json:"read,omitempty"`
 	// Checked is the agent's version of the last check that is stored.
 	Checked memory.Version `json:"checked,omitzero"`
 }

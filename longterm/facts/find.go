@@ -64,9 +64,11 @@ func (s *Service) List(ctx context.Context, project, user string, q Query) ([]*F
 	}
 	defer c.leave()
 	out := c.list(q.fits)
-	slices.SortStableFunc(out, func(a, b *Fact) int { return cmp.Or(cmp.Compare(b.SeenUS, a.SeenUS), older(b, a)) })
+	slices.SortStableFunc(out, lastSeen)
 	return out, nil
 }
+
+func lastSeen(a, b *Fact) int { return cmp.Or(cmp.Compare(b.SeenUS, a.SeenUS), older(b, a)) }
 
 // Search returns the facts with a text in their content or one of their topics, in any case, the
 // surest first and the oldest of equals. If there are more than TopK, a search for words keeps

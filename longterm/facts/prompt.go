@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -33,38 +32,39 @@ Rules:
 // Prompt returns what to ask a model about the call of an agent. ok is false if nothing was said in
 // it or no facts of the caller may be kept.
 func (s *Service) Prompt(ctx context.Context, project, user, agentID string) (p Prompt, ok bool, err error) {
-	if err := s.allowed(ctx, project, user); err != nil {
-		if fault.Is(err, fault.Forbidden) {
-			err = nil
-		}
-		return p, false, err
-	}
 	x := &extraction{agentID: agentID}
-	if err := s.load(ctx, project, user, x); err != nil {
+	known, ok, err := s.begin(ctx, project, user, x)
+	if !ok || err != nil {
 		return p, false, err
 	}
-	list, err := s.List(ctx, project, user, Query{})
-	if err != nil {
-		return p, false, err
+	turns := slices.DeleteFunc(x.msgs, func(m memory.Message) bool { return !counts(&m) })
+	return newPrompt(known, nil, turns), len(turns) > 0, nil
+}
+
+// newPrompt returns the prompt for turns of a call. earlier are turns before them.
+func newPrompt(known []*Fact, earlier, turns []memory.Message) Prompt {
+	var facts []string
+	for _, f := range known[:min(len(known), 100)] {
+		facts = append(facts, line(map[string]string{"id": f.ID, "kind": string(f.Kind), "subject": f.Subject, "attribute": f.Attribute, "content": f.Content}))
 	}
-	var known, turns []string
-	for _, f := range list[:min(len(list), 100)] {
-		known = append(known, line(map[string]string{"id": f.ID, "kind": string(f.Kind), "subject": f.Subject, "attribute": f.Attribute, "content": f.Content}))
-	}
-	size := 0
-	for i := len(x.msgs) - 1; i >= 0; i-- {
-		if !counts(&x.msgs[i]) {
-			continue
+	room := maxPrompt
+	newest := func(msgs []memory.Message) (out []string) {
+		for i := range slices.Backward(msgs) {
+			turn := turnLine(&msgs[i])
+			if room -= len(turn); room < 0 {
+				break
+			}
+			out = append(out, turn)
 		}
-		turn := turnLine(&x.msgs[i])
-		if size += len(turn); size > maxPrompt {
-			break
-		}
-		turns = append(turns, turn)
+		slices.Reverse(out)
+		return out
 	}
-	slices.Reverse(turns)
-	p = Prompt{System: instructions, User: "Known facts:\n" + orNone(known) + "\n\nTurns of the call:\n" + orNone(turns)}
-	return p, len(turns) > 0, nil
+	now := newest(turns)
+	user := "Known facts:\n" + orNone(facts)
+	if before := newest(earlier); len(before) > 0 {
+		user += "\n\nTurns before, which were read for facts already. They are for understanding only:\n" + orNone(before)
+	}
+	return Prompt{System: instructions, User: user + "\n\nTurns of the call:\n" + orNone(now)}
 }
 
 // turnLine returns a turn as it was heard.
