@@ -85,10 +85,10 @@ const (
 type Result struct {
 	Outcome string // "" is neither counted nor logged
 	// Again keeps the job, which runs again after a time. Jobs of others that are due come first.
-	// With an error the failure is logged, and does not count as one in a row.
 	Again bool
 	After time.Duration
-	// Progress is stored with a Stored job that runs again; nil leaves it as it was.
+	// Progress is stored with a Stored job that runs again; nil leaves it as it was. With it, an
+	// error is logged and does not count as a failure in a row: After stands.
 	Progress *Progress
 }
 

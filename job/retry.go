@@ -77,7 +77,7 @@ func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bo
 	if ctx.Err() != nil { // another server, or the next start, may begin at once
 		return verdict{Result: Again(0), err: err, stopped: true}
 	}
-	if r.Again {
+	if r.Progress != nil {
 		e.Tries, e.Error, r.Outcome = 0, explain(err), Retried
 		return verdict{Result: r, err: err}
 	}

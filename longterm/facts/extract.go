@@ -304,14 +304,14 @@ func messageOf(err error) string {
 // store puts the candidates among the facts of the caller.
 func (x *extraction) store(t *change, ids []string, out *Extracted) {
 	active := 0
-	said := map[string]bool{}
+	said := map[string]*Fact{}
 	x.resume(t.caller)
 	for _, e := range t.facts {
 		if e.State == Active {
 			active++
 		}
 		if e.State == Active || e.State == Draft {
-			said[meaning(e.Kind, e.Content)] = true
+			said[meaning(e.Kind, e.Content)] = e.Fact
 		}
 	}
 	for i, c := range x.list {
@@ -329,8 +329,9 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 		case x.to.UpTo > 0 && !x.isNew(&c.new):
 			reject(ReasonDuplicate, "what proves it was read for facts before")
 			continue
-		case said[meaning(c.new.Kind, c.new.Content)]:
+		case said[meaning(c.new.Kind, c.new.Content)] != nil:
 			reject(ReasonDuplicate, "the caller has this fact already")
+			x.seen(t, said[meaning(c.new.Kind, c.new.Content)], c)
 			continue
 		}
 		if c.op == "supersede" {
@@ -359,10 +360,20 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 			t.supersede(old, f.ID, c.new.Cause)
 			delete(said, meaning(old.Kind, old.Content))
 		}
-		said[meaning(f.Kind, f.Content)] = true
+		said[meaning(f.Kind, f.Content)] = f
 		out.Facts = append(out.Facts, f)
 		x.of++
 	}
+}
+
+// seen notes that the caller said an active fact again in another call than the one it comes from.
+func (x *extraction) seen(t *change, f *Fact, c *candidate) {
+	if x.agentID == "" || c.new.Draft || f.State != Active || f.Source != nil && f.Source.AgentID == x.agentID || t.puts[f.ID] != nil {
+		return
+	}
+	f = edit(f)
+	f.SeenUS = t.now.UnixMicro()
+	t.put(f, EventReinforced, c.new.Cause)
 }
 
 // meaning returns what is the same for two facts that say the same.

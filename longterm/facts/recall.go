@@ -50,7 +50,7 @@ func (s *Service) Recall(ctx context.Context, project, user string, q recall.Que
 	var out []Hit
 	for i := range found {
 		h := &found[i]
-		f := c.facts[h.Call].Fact
+		f := s.faded(c.facts[h.Call].Fact)
 		out = append(out, Hit{Fact: f, Score: share*h.Score + sureness*f.Confidence, Parts: h.Parts})
 	}
 	slices.SortStableFunc(out, func(a, b Hit) int { return cmp.Compare(b.Score, a.Score) })

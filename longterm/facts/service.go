@@ -35,6 +35,9 @@ type Config struct {
 	Now     func() time.Time
 	NewID   func() string // sortable by time
 	Events  Events
+	// HalfLife is the time after which half of a fact's confidence is left if it is not seen again;
+	// 0 = it stays.
+	HalfLife time.Duration
 	// Count is called for metrics with what happened to facts: the name of an event, or "rejected"
 	// with a reason.
 	Count func(what, reason string)
@@ -172,6 +175,7 @@ func older(a, b *Fact) int {
 type change struct {
 	*caller
 	now     time.Time
+	half    time.Duration // Config.HalfLife
 	puts    map[string]*Fact
 	drops   []string
 	notices []Notice
@@ -179,7 +183,27 @@ type change struct {
 }
 
 func (s *Service) newChange(c *caller) *change {
-	return &change{caller: c, now: s.cfg.Now(), puts: map[string]*Fact{}}
+	return &change{caller: c, now: s.cfg.Now(), half: s.cfg.HalfLife, puts: map[string]*Fact{}}
+}
+
+// faded is Fact.faded at the time of the change.
+func (t *change) faded(f *Fact) *Fact { return f.faded(t.half, t.now) }
+
+// faded is Fact.faded now; nil stays nil.
+func (s *Service) faded(f *Fact) *Fact {
+	if f == nil {
+		return nil
+	}
+	return f.faded(s.cfg.HalfLife, s.cfg.Now())
+}
+
+// fade has the facts of a list as faded returns them.
+func (s *Service) fade(list []*Fact) []*Fact {
+	now := s.cfg.Now()
+	for i, f := range list {
+		list[i] = f.faded(s.cfg.HalfLife, now)
+	}
+	return list
 }
 
 // get returns a fact as the change leaves it, or fault.NotFound.
@@ -219,7 +243,7 @@ func (t *change) put(f *Fact, name, cause string) {
 		}
 	}
 	f.Confidence = round(f.Confidence)
-	f.History = append(slices.Clone(f.History), Event{AtMS: ms, Name: name, Cause: cause, State: f.State, Confidence: f.Confidence})
+	f.History = append(slices.Clone(f.History), Event{AtMS: ms, Name: name, Cause: cause, State: f.State, Confidence: t.faded(f).Confidence})
 	f.History = f.History[max(0, len(f.History)-maxHistory):]
 	var was State
 	if old, err := t.get(f.ID); err == nil {
