@@ -77,7 +77,7 @@ test-race: $(tests)
 # the difference is in the driver; and what needs PostgreSQL or other programs outside the main
 # module.
 test-rest: $(tests)
-	TEST_STORE=postgres scripts/with-postgres.sh $(tests) . -count=1 -timeout 20m ./internal/app
+	TEST_STORE=postgres scripts/with-postgres.sh $(tests) . -count=1 -timeout 20m ./tests
 	scripts/with-postgres.sh $(tests) compat -count=1 -parallel 6 -timeout 30m ./...
 	scripts/with-postgres.sh $(tests) bench -count=1 -timeout 20m ./...
 

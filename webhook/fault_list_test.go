@@ -50,7 +50,7 @@ func TestFaultList(t *testing.T) {
 			}
 		}
 	}
-	for _, folder := range []string{"webhook", "compat", "internal/app", "store/sqlite"} {
+	for _, folder := range []string{"webhook", "compat", "tests", "store/sqlite"} {
 		for name := range testsOf(t, folder) {
 			m := regexp.MustCompile(`^TestFault(\d\d)`).FindStringSubmatch(name)
 			if m != nil && !strings.Contains(rows[strings.TrimPrefix(m[1], "0")], "`"+folder+"."+name+"`") {

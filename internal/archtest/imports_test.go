@@ -144,6 +144,7 @@ func rules() map[string]rule {
 		"internal/summary":            {[]string{"job", "memory", "memory/agents", "memory/context", "store/record", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
 		"handlers":                    {[]string{"job", "memory/requests", "longterm/caller", "ossa/checkpoint", "store/record", "memory/redact", "internal/access", "internal/agoratoken", "longterm/mcp", "internal/page", "internal/text", "memory", "memory/agents", "longterm/facts", "memory/memories", "longterm/knowledge", "ossa/pattern", "longterm/recall", "longterm/vector", "longterm/remember", "memory/kv", "memory/turns", "memory/view", "memory/heard", "memory/window", "ossa/model", "ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/prompt", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/ingest", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
 		"internal/app":                {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
+		"tests":                       {}, // nothing but tests
 		"internal/simulate":           {},
 		"longterm/mcp":                {[]string{"internal/peek"}, []string{mcpSDK, mcpSchema}},
 		"internal/access":             {[]string{"memory/kv", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, xtime}},

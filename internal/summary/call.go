@@ -41,6 +41,9 @@ const messagePage = 500
 // Summarize stores a summary of a call that has ended. It reports false if nothing was said. Errors
 // are those of Make.
 func (c *Calls) Summarize(ctx context.Context, a *memory.Agent) (bool, error) {
+	if have, err := c.Of(ctx, a.Project, a.ID); err != nil || have.Text != "" {
+		return true, err // an earlier run was stopped after it had stored the summary
+	}
 	text := ""
 	for after := int64(0); ; {
 		msgs, err := c.Messages(ctx, a.Project, a.ID, memory.MessageQuery{AfterSeq: after, Limit: messagePage})

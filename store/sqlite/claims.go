@@ -154,9 +154,9 @@ func (s *Store) noteDue(no, ms int64) {
 	}
 }
 
-// Claim implements webhook.Queue. It only reads the database. Deliveries are claimed before they are
-// read: a claim that another worker has ended since then was stored before this one reads, so a
-// delivery that was sent is not taken for one that waits.
+// Claim implements webhook.Queue. It only reads the database. Deliveries are claimed before they
+// are read: the result of a claim that ended before was then stored before, so that no delivery
+// that was sent is taken for one that waits.
 func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Delivery, err error) {
 	type taken struct {
 		webhook.Take

@@ -1,0 +1,151 @@
+package tests
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/postgres/postgrestest"
+	"github.com/heardlog/heardlog/store/sqlite"
+)
+
+// canaries are texts that stand in every place where something of a caller is stored.
+type canaries struct{ all []string }
+
+func (c *canaries) next() string {
+	c.all = append(c.all, fmt.Sprintf("CANARY%03dX", len(c.all)))
+	return c.all[len(c.all)-1]
+}
+
+// plant stores canaries of the caller anna, between what others say. It returns them.
+func (s *server) plant(t *testing.T, h *hook) *canaries {
+	t.Helper()
+	c := &canaries{}
+	other := s.join("other", caller("ben"))
+	alias := "crm-" + c.next()
+	s.putCaller("anna", "aliases", `{"aliases":["`+alias+`"]}`)
+	s.post(agent(other, "/messages"), map[string]any{"role": "user", "content": c.next(), "scope": map[string]any{"user_id": alias}}).ok(nil)
+	s.remember("human", "I like "+c.next(), `"user_id":"anna"`, "")
+	// Events of agents of others hold their texts until their retention ends.
+	s.hookTo(h, map[string]any{"events": []string{"*"}})
+	for _, name := range []string{"anna", alias} {
+		s.post(userPath(name, "/facts"), `{"content":"Likes `+c.next()+`.","topics":["`+c.next()+`"],"cause":"`+c.next()+`"}`).is(http.StatusCreated, nil)
+		h.next(t)
+	}
+	for i, name := range []string{"anna", alias, "anna", alias} {
+		id := s.join("call "+c.next(), map[string]any{
+			"channel": "c-" + c.next(), "labels": map[string]string{"note": c.next()}, "agent_rtc_uid": "0", "remote_rtc_uids": []string{"1"},
+			"llm":      map[string]any{"system_messages": []any{map[string]any{"role": "system", "content": c.next()}}},
+			"heardlog": map[string]any{"scope": map[string]any{"user_id": name, "session_id": c.next()}},
+		})
+		for range 3 {
+			s.say(id, user("I said "+c.next()))
+			s.say(other, user(strings.Repeat("Something else. ", 40)))
+			s.ask(id, "You heard "+c.next()+" and then "+c.next(), user("And now "+c.next()))
+		}
+		s.interrupt(id, map[string]any{"heard": "You heard"}).is(http.StatusOK, nil)
+		s.do("PUT", agent(id, "/working-memory/"+c.next()), `{"value":"`+c.next()+`"}`)
+		s.do("PUT", agent(id, "/summary"), map[string]any{"summary": "So far " + c.next(), "up_to_seq": 1})
+		if i%2 == 0 {
+			s.post(agent(id, "/leave"), nil).ok(nil)
+		}
+		h.next(t)
+	}
+	return c
+}
+
+// TestErasedCallerIsNowhere: of an erased caller not one of many texts is left in the files of the
+// store.
+func TestErasedCallerIsNowhere(t *testing.T) {
+	t.Parallel()
+	needsFile(t)
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	h := newHook(t)
+	h.status.Store(http.StatusServiceUnavailable) // deliveries stay pending
+	c := s.plant(t, h)
+	files := func() string {
+		list, err := os.ReadDir(storeDir(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, f := range list {
+			b, err := os.ReadFile(filepath.Join(storeDir(s), f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(b)
+		}
+		return all.String()
+	}
+	before := files()
+	for _, text := range c.all {
+		if !strings.Contains(before, text) {
+			t.Errorf("%s is not in the files: the test proves nothing", text)
+		}
+	}
+	if len(c.all) < 50 {
+		t.Errorf("there are %d texts", len(c.all))
+	}
+	s.do("DELETE", userPath("anna"), nil).ok(nil)
+	s.get(userPath("anna", "/export")).refused(http.StatusNotFound, "TaskNotFound")
+	for _, when := range []string{"after the erasure", "after the end"} {
+		after := files()
+		for _, text := range c.all {
+			if at := strings.Index(after, text); at >= 0 {
+				t.Errorf("%s %s is in the files: …%q…", when, text, after[max(0, at-80):min(len(after), at+40)])
+			}
+		}
+		if !strings.Contains(after, "Something else.") {
+			t.Error("what others said is gone")
+		}
+		s.stop()
+	}
+	for _, e := range s.env {
+		path, ok := strings.CutPrefix(e, "HEARDLOG_STORE=sqlite:")
+		if !ok {
+			continue
+		}
+		store, err := sqlite.OpenReader(sqlite.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		var out strings.Builder
+		if _, err := export.Write(t.Context(), &out, store, export.Scope{}, true, nil); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "CANARY") || !strings.Contains(out.String(), "Something else.") {
+			t.Error("the export holds texts of the caller, or not those of others")
+		}
+	}
+}
+
+// TestErasedCallerIsInNoTable is the same for the tables of PostgreSQL.
+func TestErasedCallerIsInNoTable(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	store := postgrestest.URL(t)
+	s := start(t, "HEARDLOG_STORE="+store, "HEARDLOG_LLM_URL="+base)
+	h := newHook(t)
+	h.status.Store(http.StatusServiceUnavailable)
+	s.plant(t, h)
+	// A bytea column shows as hexadecimal digits in JSON.
+	look := func(fails string) {
+		postgrestest.Exec(t, store, `DO $$ DECLARE r record; n bigint; total bigint := 0; BEGIN
+			FOR r IN SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() LOOP
+				EXECUTE format('SELECT count(*) FROM %I t WHERE row_to_json(t)::text ~* ''canary|43414e415259''', r.table_name) INTO n;
+				total := total + n;
+			END LOOP;
+			IF total `+fails+` THEN RAISE EXCEPTION '% rows hold texts of the caller', total; END IF; END $$`)
+	}
+	look("< 50")
+	s.do("DELETE", userPath("anna"), nil).ok(nil)
+	look("> 0")
+}

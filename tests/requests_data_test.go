@@ -1,0 +1,115 @@
+package tests
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/sqlite"
+)
+
+const toldPrompt = "You sell tickets for trains. Escalate to the harbor desk at desk@mail.example, and never promise seats."
+
+// toldCall starts a call on a server whose LLM was given toldPrompt and a learned pattern.
+func toldCall(t *testing.T, env ...string) (s *server, llm *fake.LLM, id string) {
+	t.Helper()
+	llm, base := upstream(t, fake.Script{Answer: "At nine."})
+	s = start(t, append([]string{"HEARDLOG_LLM_URL=" + base}, env...)...)
+	s.do(http.MethodPut, v1+"/patterns/p", `{"type":"tool_usage","content":"Mention the ferry timetable."}`).ok(nil)
+	id = s.join("n", map[string]any{
+		"llm":      map[string]any{"system_messages": []any{map[string]any{"role": "system", "content": toldPrompt}}},
+		"heardlog": map[string]any{"remember": map[string]any{"inject": false, "patterns": []string{"tool_usage"}}},
+	})
+	s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil)
+	return s, llm, id
+}
+
+// TestToldExported: what the LLM was given is part of an export, and the same after an import.
+func TestToldExported(t *testing.T) {
+	t.Parallel()
+	from := sqlite.Options{Path: filepath.Join(t.TempDir(), "from.db"), SealKey: []byte("a key that is long enough")}
+	s, _, id := toldCall(t, "HEARDLOG_STORE=sqlite:"+from.Path, "HEARDLOG_SECRET_KEY="+string(from.SealKey))
+	before := s.requests(id, 0)
+	if len(before) != 1 || !before[0].Exact || !strings.Contains(before[0].Body, "harbor desk") || !strings.Contains(before[0].Body, "ferry timetable") {
+		t.Fatalf("%+v", before)
+	}
+	s.stop()
+	r, err := sqlite.OpenReader(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	var lines bytes.Buffer
+	if _, err := export.Write(t.Context(), &lines, r, export.Scope{}, true, nil); err != nil {
+		t.Fatal(err)
+	}
+	to := sqlite.Options{Path: filepath.Join(t.TempDir(), "to.db")}
+	m, err := sqlite.OpenImporter(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = export.Read(t.Context(), &lines, m, nil)
+	if closed := m.Close(); err != nil || closed != nil {
+		t.Fatal(err, closed)
+	}
+	if diff := cmp.Diff(before, start(t, "HEARDLOG_STORE=sqlite:"+to.Path).requests(id, 0)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestToldRedacted: personal data is replaced in the record, wherever it came from; the LLM was
+// given it.
+func TestToldRedacted(t *testing.T) {
+	t.Parallel()
+	s, llm, id := toldCall(t, "HEARDLOG_REDACT=email")
+	s.chat(agent(id, "/chat/completions"), "Write to ann@mail.example.", true).ok(nil)
+	if sent := prompts(llm)[1]; !strings.Contains(sent, "desk@mail.example") || !strings.Contains(sent, "ann@mail.example") {
+		t.Errorf("the LLM was sent %s", sent)
+	}
+	for turn := range int64(2) {
+		body := string(s.get(agent(id, fmt.Sprintf("/turns/%d/requests", turn))).ok(nil).body)
+		if strings.Contains(body, "mail.example") || !strings.Contains(body, "harbor desk") {
+			t.Errorf("turn %d: %s", turn, body)
+		}
+	}
+}
+
+// TestToldGone: the record goes with its call, and nothing of it stays in a table.
+func TestToldGone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "calls.db")
+	s, _, id := toldCall(t, "HEARDLOG_STORE=sqlite:"+path)
+	count := func() (n int) {
+		t.Helper()
+		db, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.QueryRow("SELECT count(*) FROM message WHERE body LIKE '%harbor desk%' AND body LIKE '%ferry timetable%'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	s.stop()
+	if n := count(); n != 1 { // or the test below would find nothing either
+		t.Fatalf("%d records", n)
+	}
+	s = start(t, s.env...)
+	if got := s.do(http.MethodDelete, agent(id, ""), nil); got.status != http.StatusNoContent {
+		t.Fatalf("%+v", got)
+	}
+	s.get(agent(id, "/turns/0/requests")).refused(http.StatusNotFound, "TaskNotFound")
+	s.stop()
+	if n := count(); n != 0 {
+		t.Errorf("%d records are left", n)
+	}
+}
