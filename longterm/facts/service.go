@@ -90,9 +90,11 @@ type caller struct {
 	facts         map[string]*entry
 	// gone are agents of sources that are no longer stored.
 	gone map[string]bool
-	// index is for Recall, with the revisions of the facts in it; nil until it is needed.
+	// index is for Recall, with the revisions of the facts in it; nil until it is needed. It is
+	// stale if facts have changed since.
 	index   *recall.Index
 	indexed map[string]int64
+	stale   bool
 }
 
 // entry is a stored fact.
@@ -100,6 +102,13 @@ type entry struct {
 	*Fact
 	rev     int64
 	checked memory.Version // of the source's agent, when the proof last stood
+	end     int64          // the last message that the proof depends on; 0 = unknown
+}
+
+// changes are the messages of a call that have changed since a revision, or the first of them.
+type changes struct {
+	rev  int64
+	msgs []memory.Message
 }
 
 // NewService returns a Service.
@@ -137,6 +146,7 @@ func (c *caller) Bytes() int64 { return c.bytes * 6 }
 // Take takes over records.
 func (c *caller) Take(list []record.Record, now record.State) error {
 	c.bytes = now.Bytes
+	c.stale = c.stale || len(list) > 0
 	for _, r := range list {
 		if r.Deleted {
 			delete(c.facts, r.ID)
@@ -180,10 +190,11 @@ type change struct {
 	drops   []string
 	notices []Notice
 	counts  []string
+	since   map[string]changes // by agent
 }
 
 func (s *Service) newChange(c *caller) *change {
-	return &change{caller: c, now: s.cfg.Now(), half: s.cfg.HalfLife, puts: map[string]*Fact{}}
+	return &change{caller: c, now: s.cfg.Now(), half: s.cfg.HalfLife, puts: map[string]*Fact{}, since: map[string]changes{}}
 }
 
 // faded is Fact.faded at the time of the change.
@@ -291,6 +302,12 @@ func (s *Service) update(ctx context.Context, project, user string, decide func(
 // retry is record.Retry for facts.
 func retry(ctx context.Context, change func() error) error {
 	return record.Retry(ctx, "the facts of this caller", change)
+}
+
+// room reports whether there may be one more active fact after the change.
+func (t *change) room() bool {
+	_, after := t.active()
+	return after < MaxActive
 }
 
 // active returns how many facts are active before and after a change.
