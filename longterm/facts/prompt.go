@@ -18,7 +18,7 @@ type Prompt struct{ System, User string }
 
 const instructions = `You extract lasting facts about a caller from one telephone call. Answer with a JSON array and nothing else; [] if there are none.
 
-Each entry: {"op": "add", "supersede" or "none", "id": "only to supersede: the known fact's id", "kind": "profile, preference, agreement, event or instruction", "subject": "whom or what it is about", "attribute": "which property of it", "content": "one sentence of at most 300 characters", "speaker": "user or assistant: whose words the quote is", "from_seq": 1, "to_seq": 1, "quote": "verbatim words from those turns"}
+Each entry: {"op": "add", "supersede" or "none", "id": "only to supersede: the known fact's id", "kind": "profile, preference, agreement, event or instruction", "subject": "whom or what it is about", "attribute": "which property of it", "content": "one sentence of at most 300 characters, in the language of the call", "speaker": "user or assistant: whose words the quote is", "from_seq": 1, "to_seq": 1, "quote": "verbatim words from those turns"}
 
 Rules:
 - At most 12 entries, only what will matter in a later call.

@@ -215,10 +215,15 @@ func agreed(f *Fact, msgs, all, at []memory.Message) verdict {
 	if !slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Role == memory.User && m.Seq > last.Seq }) {
 		return verdict{reason: ReasonNoAnswer}
 	}
-	if newWords(f, all, at).unheard() {
+	w := newWords(f, all, at)
+	if w.unheard() {
 		return verdict{reason: ReasonUnheard}
 	}
 	v := verdict{method: string(last.Method)}
+	// "Shall I do that?" asks about what came before.
+	if cut := lastCut(all, proposal[0].Seq); cut != nil && 2*w.covered(slices.Concat(w.own, w.heard)) < len(w.claim) {
+		v.weak, v.reason, v.method = true, ReasonWeak, string(cut.Method)
+	}
 	for i := range proposal {
 		// What was cut may have been a condition, even if all that the agreement says was heard.
 		if m := &proposal[i]; uncertain(m) || cutShort(m) {
@@ -277,11 +282,15 @@ func fold(s string) folded {
 	s = strings.ToLower(norm.NFKC.String(s))
 	var b strings.Builder
 	var f folded
-	gap, last := true, rune(0)
-	for _, r := range s {
+	gap, last, long := true, rune(0), 0
+	for i, r := range s {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) {
-			gap = gap || r != '\'' && r != '’' // not within don't
+			within := r == '\'' || r == '’' // a word: don't, but not j'habite
+			gap = gap || !within || long <= 2 && elided(s[i+len(string(r)):])
 			continue
+		}
+		if long++; gap {
+			long = 1
 		}
 		free := text.Unspaced(r)
 		if gap && unicode.IsDigit(r) && unicode.IsDigit(last) {
@@ -296,6 +305,19 @@ func fold(s string) folded {
 	}
 	f.text, f.edge = b.String(), append(f.edge, true)
 	return f
+}
+
+// elided reports whether a text begins with a word of at least three letters, as after an article
+// or a pronoun that has lost its vowel.
+func elided(s string) bool {
+	n := 0
+	for _, r := range s {
+		if !unicode.IsLetter(r) {
+			break
+		}
+		n++
+	}
+	return n >= 3
 }
 
 // has reports whether whole words of the text are those of a folded quote.
