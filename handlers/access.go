@@ -48,7 +48,7 @@ type credential struct {
 	hash        [sha256.Size]byte
 }
 
-func (c credential) caller() access.Caller { return access.Caller{Project: c.project, ID: c.id} }
+func (c credential) caller() access.Client { return access.Client{Project: c.project, ID: c.id} }
 
 // Add lets the holder of id and secret into the project. Only a hash of the secret is kept.
 func (c *Access) Add(project, id, secret string) {
@@ -113,7 +113,7 @@ func present(header string) (p presented, ok bool) {
 }
 
 // check returns the holder of a credential.
-func (c *Access) check(ctx context.Context, p presented) (access.Caller, error) {
+func (c *Access) check(ctx context.Context, p presented) (access.Client, error) {
 	if p.token != "" {
 		// The map's keys are hashes, so that the time of the lookup reveals nothing of the secret.
 		hash := sha256.Sum256([]byte(p.token))
@@ -134,26 +134,26 @@ func (c *Access) check(ctx context.Context, p presented) (access.Caller, error) 
 }
 
 // checkUnguessable is check for credentials that cannot be guessed: stored keys and Agora's tokens.
-func (c *Access) checkUnguessable(ctx context.Context, p presented) (access.Caller, error) {
+func (c *Access) checkUnguessable(ctx context.Context, p presented) (access.Client, error) {
 	switch {
 	case p.agora:
 		return c.checkAgora(p.token)
 	case c.Keys == nil:
-		return access.Caller{}, access.ErrWrong()
+		return access.Client{}, access.ErrWrong()
 	}
 	return c.Keys.Check(ctx, p.id, p.secret)
 }
 
 // checkAgora returns the holder of a token of Agora's. Apps of end users may hold such tokens, so
 // that they open only the calls that Agora's own API has.
-func (c *Access) checkAgora(token string) (access.Caller, error) {
+func (c *Access) checkAgora(token string) (access.Client, error) {
 	t, err := agoratoken.Parse(token)
 	if err != nil && len(c.certificates) > 0 {
-		return access.Caller{}, fault.New(fault.Unauthenticated, "the Agora token cannot be used: %v", err)
+		return access.Client{}, fault.New(fault.Unauthenticated, "the Agora token cannot be used: %v", err)
 	}
 	certificates := c.certificates[t.AppID]
 	if len(certificates) == 0 {
-		return access.Caller{}, fault.New(fault.Unauthenticated,
+		return access.Client{}, fault.New(fault.Unauthenticated,
 			"this server has no app certificate for the app ID of this Agora token: set HEARDLOG_AGORA_CERTIFICATES, or sign in with a customer ID and secret that are credentials of this server")
 	}
 	for _, certificate := range certificates {
@@ -162,9 +162,9 @@ func (c *Access) checkAgora(token string) (access.Caller, error) {
 		}
 	}
 	if err != nil {
-		return access.Caller{}, fault.New(fault.Unauthenticated, "the Agora token is not valid: %v", err)
+		return access.Client{}, fault.New(fault.Unauthenticated, "the Agora token is not valid: %v", err)
 	}
-	return access.Caller{Project: t.AppID, ID: "agora-token", Scopes: []access.Scope{access.Read, access.Write}, Until: t.Expires}, nil
+	return access.Client{Project: t.AppID, ID: "agora-token", Scopes: []access.Scope{access.Read, access.Write}, Until: t.Expires}, nil
 }
 
 // needs refuses callers whose credential does not have the scope.
@@ -212,7 +212,7 @@ func (c *Access) whileValid(next handlerFunc) handlerFunc {
 func (c *Access) enter(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			caller, wait, err := c.callerOf(r)
+			caller, wait, err := c.clientOf(r)
 			if err != nil {
 				if wait > 0 {
 					w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
@@ -227,31 +227,31 @@ func (c *Access) enter(style errorStyle) func(http.Handler) http.Handler {
 	}
 }
 
-// callerOf returns who makes a request, or how long it must wait before its secret is checked. The
+// clientOf returns who makes a request, or how long it must wait before its secret is checked. The
 // secret of a stored key is checked at once.
-func (c *Access) callerOf(r *http.Request) (_ access.Caller, wait time.Duration, _ error) {
+func (c *Access) clientOf(r *http.Request) (_ access.Client, wait time.Duration, _ error) {
 	appid := chi.URLParam(r, "appid")
 	switch open, err := c.open(r.Context()); {
 	case err != nil:
-		return access.Caller{}, 0, err
+		return access.Client{}, 0, err
 	case open && appid == "":
-		return access.Caller{Project: c.DefaultProject}, 0, nil
+		return access.Client{Project: c.DefaultProject}, 0, nil
 	case open && !c.ValidProject(appid):
-		return access.Caller{}, 0, fault.New(fault.NotFound, "project not found")
+		return access.Client{}, 0, fault.New(fault.NotFound, "project not found")
 	case open:
-		return access.Caller{Project: appid}, 0, nil
+		return access.Client{Project: appid}, 0, nil
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" {
 		if caller, ok, err := c.ofCookie(r); ok {
 			return inProject(appid, caller, err)
 		}
-		return access.Caller{}, 0, fault.New(fault.Unauthenticated, "Missing authorization header")
+		return access.Client{}, 0, fault.New(fault.Unauthenticated, "Missing authorization header")
 	}
 	p, ok := present(header)
 	attempt := c.guesses.Attempt(r.RemoteAddr, header, p.id)
 	wait = attempt.Wait()
-	caller, err := access.Caller{}, access.ErrWrong()
+	caller, err := access.Client{}, access.ErrWrong()
 	switch {
 	case ok && wait == 0:
 		caller, err = c.check(r.Context(), p)
@@ -260,19 +260,19 @@ func (c *Access) callerOf(r *http.Request) (_ access.Caller, wait time.Duration,
 	}
 	switch {
 	case wait > 0 && fault.Is(err, fault.Unauthenticated):
-		return access.Caller{}, wait, fault.New(fault.RateLimited, "too many wrong credentials came from this address; wait before the next attempt")
+		return access.Client{}, wait, fault.New(fault.RateLimited, "too many wrong credentials came from this address; wait before the next attempt")
 	case fault.Is(err, fault.Unauthenticated):
 		attempt.Wrong()
-		return access.Caller{}, 0, err
+		return access.Client{}, 0, err
 	case err != nil:
-		return access.Caller{}, 0, err
+		return access.Client{}, 0, err
 	}
 	attempt.Right()
 	return inProject(appid, caller, nil)
 }
 
 // inProject lets a caller into the project that a path names.
-func inProject(appid string, caller access.Caller, err error) (access.Caller, time.Duration, error) {
+func inProject(appid string, caller access.Client, err error) (access.Client, time.Duration, error) {
 	if err == nil && appid != "" && subtle.ConstantTimeCompare([]byte(appid), []byte(caller.Project)) != 1 {
 		err = fault.New(fault.NotFound, "project not found")
 	}

@@ -94,7 +94,7 @@ func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
 	if !given(in.Delta) {
 		in.Delta = json.RawMessage("1")
 	}
-	call, err := idempotencyKey(r, maxIdempotencyKey)
+	call, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ import (
 type requestInfo struct {
 	id      string
 	project string
-	caller  access.Caller
+	caller  access.Client
 	agent   string
 	target  string // what an administrative act created or erased
 	err     error

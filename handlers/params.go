@@ -14,8 +14,8 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 )
 
-// maxKey is the maximum length of an Idempotency-Key from which the IDs of several messages are
-// made.
+// maxKey is the maximum length of an Idempotency-Key. The IDs of several messages are made from
+// one.
 const maxKey = 100
 
 // idempotencyKey returns the request's Idempotency-Key, "" for none: printable ASCII without

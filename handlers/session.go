@@ -23,13 +23,13 @@ var sameSite = http.NewCrossOriginProtection()
 
 // ofCookie returns who signed in with the browser that sends a request. ok is false without a
 // cookie.
-func (c *Access) ofCookie(r *http.Request) (_ access.Caller, ok bool, _ error) {
+func (c *Access) ofCookie(r *http.Request) (_ access.Client, ok bool, _ error) {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil || c.Sessions == nil {
-		return access.Caller{}, false, nil
+		return access.Client{}, false, nil
 	}
 	if sameSite.Check(r) != nil {
-		return access.Caller{}, true, fault.New(fault.Forbidden, "a request with a session must come from the server's own pages")
+		return access.Client{}, true, fault.New(fault.Forbidden, "a request with a session must come from the server's own pages")
 	}
 	session, err := c.Sessions.Check(r.Context(), "", cookie.Value)
 	if err == nil {

@@ -14,17 +14,6 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// messageJSON is a stored event. Lists leave out Body.
-type messageJSON struct {
-	ID        string          `json:"id"`
-	Type      int             `json:"type"`
-	Event     string          `json:"event"`
-	AgentID   string          `json:"agent_id,omitempty"`
-	CreatedAt timeMS          `json:"created_at"`
-	Bytes     int             `json:"bytes"`
-	Body      json.RawMessage `json:"body,omitempty"`
-}
-
 func newMessageJSON(m *webhook.Event) messageJSON {
 	return messageJSON{
 		ID: m.ID, Type: m.Type, Event: event.Name(m.Type), AgentID: m.AgentID, CreatedAt: timeMS(m.CreatedMS), Bytes: m.Size, Body: m.Body,
@@ -118,7 +107,7 @@ func (a webhookAPI) replayDelivery(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	key, err := idempotencyKey(r, maxIdempotencyKey)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}
@@ -225,7 +214,7 @@ func (a webhookAPI) replays(r *http.Request, in *replayRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := idempotencyKey(r, maxIdempotencyKey)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// maxIdempotencyKey is the maximum length of an Idempotency-Key of which only a hash is kept.
-const maxIdempotencyKey = maxKey
-
 func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.read(w, r)
 	if err != nil {
@@ -22,7 +19,7 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	key, err := idempotencyKey(r, maxIdempotencyKey)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}
@@ -160,7 +157,7 @@ func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := idempotencyKey(r, maxIdempotencyKey)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}
@@ -201,7 +198,7 @@ func (a webhookAPI) switchEndpoint(enable bool) func(*http.Request) (any, error)
 
 // testEndpoint stores a test event. Its result is read from its delivery.
 func (a webhookAPI) testEndpoint(w http.ResponseWriter, r *http.Request) error {
-	key, err := idempotencyKey(r, maxIdempotencyKey)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -206,4 +207,15 @@ func newAttemptJSON(t *webhook.Attempt) attemptJSON {
 		out.Headers = append(out.Headers, headerJSON{h.Name, strings.ToValidUTF8(h.Value, "\uFFFD")})
 	}
 	return out
+}
+
+// messageJSON is a stored event. Lists leave out Body.
+type messageJSON struct {
+	ID        string          `json:"id"`
+	Type      int             `json:"type"`
+	Event     string          `json:"event"`
+	AgentID   string          `json:"agent_id,omitempty"`
+	CreatedAt timeMS          `json:"created_at"`
+	Bytes     int             `json:"bytes"`
+	Body      json.RawMessage `json:"body,omitempty"`
 }

@@ -65,8 +65,8 @@ func (q *Queue) try(ctx context.Context, e *entry) verdict {
 	return v
 }
 
-// judge decides what happens to a job after a try. A try that failed before Do was called does not
-// count.
+// judge decides what happens to a job after a try. ran is false if the try failed before Do was
+// called; such a try does not count.
 func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bool) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()

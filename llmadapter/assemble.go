@@ -55,7 +55,7 @@ func modelGivesWay(model string) bool {
 //
 // If both have a key, the request wins over llm.params, and that over the default. messages and
 // stream never come from llm.params. Unknown top-level members are kept, except those that
-// platforms add for their own use (see platform.Extra).
+// platforms add for their own use (see platform.PlatformOnly).
 func (a *Assembly) Append(dst []byte) []byte {
 	dst = append(dst, `{"messages":[`...)
 	from := len(dst)
@@ -184,7 +184,7 @@ func (a *Assembly) isExtra(m *Member) bool {
 	case m.Name == "model", m.Name == "stream", m.Name == OwnMember, isTurnKey(m.Name):
 		return false
 	}
-	return !platform.Extra(m.Name, m.Value, a.To.Custom)
+	return !platform.PlatformOnly(m.Name, m.Value, a.To.Custom)
 }
 
 // appendMessages appends the elements of messages.

@@ -248,18 +248,18 @@ func callFault(ctx context.Context, err error, call *Call, host string) error {
 		return CauseFault(cause, err)
 	}
 	if e, ok := errors.AsType[*fault.Error](err); ok { // the address guard
-		return &fault.Error{Code: fault.Upstream, Field: "llm.url", Msg: "llm.url: " + e.Msg, Err: scrubbed(err, call)}
+		return &fault.Error{Code: fault.Upstream, Field: "llm.url", Msg: "llm.url: " + e.Msg, Err: withoutSecrets(err, call)}
 	}
 	var ne net.Error
 	if errors.Is(err, ErrConnectTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout() {
-		return fault.Wrap(fault.UpstreamTimeout, scrubbed(err, call), "the LLM at "+host+" did not accept the connection in time")
+		return fault.Wrap(fault.UpstreamTimeout, withoutSecrets(err, call), "the LLM at "+host+" did not accept the connection in time")
 	}
-	return fault.Wrap(fault.Upstream, scrubbed(err, call), "the LLM at "+host+" cannot be reached")
+	return fault.Wrap(fault.Upstream, withoutSecrets(err, call), "the LLM at "+host+" cannot be reached")
 }
 
-// scrubbed returns err, or an error with its text without secrets.
-func scrubbed(err error, call *Call) error {
-	if text := string(call.Secrets().Scrub([]byte(err.Error()))); text != err.Error() {
+// withoutSecrets returns err, or an error with its text without secrets.
+func withoutSecrets(err error, call *Call) error {
+	if text := string(call.Secrets().Hide([]byte(err.Error()))); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
@@ -311,7 +311,7 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 		return e
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what has been read is passed on
-	body = secrets.Scrub(body)
+	body = secrets.Hide(body)
 	if isJSONObject(body) {
 		e.Body, e.Text = body, text.Clip(string(body), 1000)
 		return e
@@ -376,7 +376,7 @@ func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
 	if n, err := strconv.Atoi(code); err == nil && n >= 400 && n < 600 {
 		status = n
 	}
-	return text.Clip(string(secrets.Scrub([]byte(said))), 1000), status
+	return text.Clip(string(secrets.Hide([]byte(said))), 1000), status
 }
 
 // CopyRateLimits copies an upstream's rate limit headers.

@@ -166,14 +166,14 @@ func TestExtraIsTheTable(t *testing.T) {
 	slices.Sort(table)
 	context := []byte(`{"presence":{}}`)
 	for _, name := range append(table, "messages", "model", "metadata", "user", "tools", "store", "") {
-		if got, want := platform.Extra(name, context, false), slices.Contains(table, name); got != want {
+		if got, want := platform.PlatformOnly(name, context, false), slices.Contains(table, name); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	if platform.Extra("context", []byte(`{"page":1}`), false) || platform.Extra("context", []byte(`"x"`), false) || platform.Extra("context", context, true) || platform.Extra("turn_id", []byte("1"), true) {
+	if platform.PlatformOnly("context", []byte(`{"page":1}`), false) || platform.PlatformOnly("context", []byte(`"x"`), false) || platform.PlatformOnly("context", context, true) || platform.PlatformOnly("turn_id", []byte("1"), true) {
 		t.Error("another's context, or the engine's own fields for the engine's LLM, are stripped")
 	}
-	if !platform.Extra("call", []byte("{}"), true) {
+	if !platform.PlatformOnly("call", []byte("{}"), true) {
 		t.Error("a call object goes to an engine's LLM")
 	}
 }

@@ -14,11 +14,11 @@ func (a *Attempt) hideSecrets(e *Endpoint) {
 	if a.Truncated {
 		a.Response = a.Response[:len(a.Response)-hidden.Begun(a.Response)]
 	}
-	a.Response = hidden.Scrub(a.Response)
-	a.Error = string(hidden.Scrub([]byte(a.Error))) // it may quote the target of a redirect
+	a.Response = hidden.Hide(a.Response)
+	a.Error = string(hidden.Hide([]byte(a.Error))) // it may quote the target of a redirect
 	for i := range a.Detail.Headers {
 		h := &a.Detail.Headers[i]
-		h.Value = string(hidden.Scrub([]byte(h.Value)))
+		h.Value = string(hidden.Hide([]byte(h.Value)))
 	}
 	if len(a.Response) > MaxResponse { // a short value has made room for the mask in its place
 		a.Response, a.Truncated = a.Response[:MaxResponse], true

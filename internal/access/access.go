@@ -30,8 +30,8 @@ const (
 // Scopes lists every scope.
 func Scopes() []Scope { return []Scope{Read, Write, Proxy, Webhooks, Admin} }
 
-// Caller is who makes a call.
-type Caller struct {
+// Client is who makes a call.
+type Client struct {
 	Project string
 	ID      string  // of its credential; "" on an open server
 	Name    string  // of its key, if Stored
@@ -42,7 +42,7 @@ type Caller struct {
 }
 
 // May returns fault.Forbidden, naming the scope that is needed, if the caller does not have it.
-func (c Caller) May(need Scope) error {
+func (c Client) May(need Scope) error {
 	if c.Scopes == nil || slices.Contains(c.Scopes, need) || slices.Contains(c.Scopes, Admin) {
 		return nil
 	}

@@ -232,21 +232,21 @@ func noKey(id string) error {
 
 // Check returns the holder of a secret. id, if not empty, must be that of its key. It fails with
 // fault.Unauthenticated for a secret that is wrong, revoked or past its end, and as the store does.
-func (ks *Keys) Check(ctx context.Context, id, value string) (Caller, error) {
+func (ks *Keys) Check(ctx context.Context, id, value string) (Client, error) {
 	named := KeyID(value)
 	if named == "" || (id != "" && id != named) {
-		return Caller{}, ErrWrong()
+		return Client{}, ErrWrong()
 	}
 	k, err := ks.lookup(ctx, named)
 	switch hash := sha256.Sum256([]byte(value)); {
 	case fault.Is(err, fault.NotFound):
-		return Caller{}, ErrWrong()
+		return Client{}, ErrWrong()
 	case err != nil:
-		return Caller{}, err
+		return Client{}, err
 	case subtle.ConstantTimeCompare(hash[:], k.Hash) != 1:
-		return Caller{}, ErrWrong()
+		return Client{}, ErrWrong()
 	}
-	return Caller{Project: ProjectOf(named), ID: named, Name: k.Name, Scopes: k.Scopes, Stored: true}, ks.ended(named, k)
+	return Client{Project: ProjectOf(named), ID: named, Name: k.Name, Scopes: k.Scopes, Stored: true}, ks.ended(named, k)
 }
 
 // Valid returns nil as long as the key with the ID has not ended, else fault.Unauthenticated. It

@@ -23,8 +23,8 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/erased"
 	"github.com/heardlog/heardlog/internal/quota"
-	"github.com/heardlog/heardlog/internal/scrub"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/tail"
@@ -178,7 +178,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	things := memories.Service{
 		Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit,
 		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
-			return scrub.Events(ctx, a.store, project, id, ledger)
+			return erased.Events(ctx, a.store, project, id, ledger)
 		},
 	}
 	key, err := a.store.ServerKey(ctx, caller.KeyName)
@@ -189,8 +189,8 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Records: a.store, Ledger: a.store, Items: things, Now: a.now, Key: key, Erased: erasedEvent,
 		Forget: a.callerErased,
 	}
-	if file, ok := a.store.(interface{ Scrub(context.Context) error }); ok {
-		a.callers.Scrub = file.Scrub
+	if file, ok := a.store.(interface{ Purge(context.Context) error }); ok {
+		a.callers.Purge = file.Purge
 	}
 	a.recall = recall.NewService(recall.Config{
 		Ledger: a.store, Items: a.store, MaxMB: c.RecallMB, Who: a.callers.Recallable,

@@ -35,7 +35,7 @@ func (a *App) newAway(reg prometheus.Registerer) error {
 	a.away = away.New(away.Config{
 		Ledger: a.store, Known: a.store.Known, File: file,
 		Store: func(ctx context.Context, project, id string, decide memory.Decision) error {
-			return a.service.Messages.StoreDeferred(ctx, project, id, decide)
+			return a.service.Messages.Apply(ctx, project, id, decide)
 		},
 		Join: func(ctx context.Context, project, id string, labels map[string]string) error {
 			join := a.autoJoin()

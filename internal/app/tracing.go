@@ -82,7 +82,7 @@ type loggedExporter struct {
 func (e *loggedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil && !e.failing {
-		e.log.Warn().Str("error", string(secret.NewSet().Scrub([]byte(err.Error())))).Int("spans", len(spans)).Msg("traces could not be sent and are lost")
+		e.log.Warn().Str("error", string(secret.NewSet().Hide([]byte(err.Error())))).Int("spans", len(spans)).Msg("traces could not be sent and are lost")
 	}
 	e.failing = err != nil
 	return nil

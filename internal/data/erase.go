@@ -9,8 +9,8 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/erased"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/scrub"
 	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -40,8 +40,8 @@ type receipt struct {
 	SharedN int      `json:"shared_total,omitempty"`
 }
 
-// erased counts what was erased of a user or a project.
-type erased struct {
+// erasure counts what was erasure of a user or a project.
+type erasure struct {
 	Agents        int  `json:"agents"`
 	Memories      int  `json:"memories"`
 	Records       int  `json:"records"`
@@ -172,10 +172,10 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	service := memories.Service{
 		Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from,
 		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
-			return scrub.Events(ctx, from, project, id, ledger)
+			return erased.Events(ctx, from, project, id, ledger)
 		},
 	}
-	var n erased
+	var n erasure
 	var gone memories.Erased
 	defer func() {
 		n.Agents, n.Memories, n.Records = gone.Agents, gone.Memories, gone.Records

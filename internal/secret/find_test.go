@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-func TestScrub(t *testing.T) {
+func TestHide(t *testing.T) {
 	t.Parallel()
 	secrets := []string{"hunter22", `a"b/c`, "", "abc"}
 	for in, want := range map[string]string{
@@ -28,7 +28,7 @@ func TestScrub(t *testing.T) {
 		"GET https://h/x?a=1&sig=s%2Fs":   "GET https://h/x?a=1&sig=[secret]",
 		"is it? a=b&c=d; key=value":       "is it? a=b&c=d; key=value",
 	} {
-		if got := string(secret.NewSet(secrets...).Scrub([]byte(in))); got != want {
+		if got := string(secret.NewSet(secrets...).Hide([]byte(in))); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
@@ -55,16 +55,16 @@ func TestTooMany(t *testing.T) {
 	for i := range secret.MaxSecrets {
 		many = append(many, fmt.Sprintf("aaaa%d", i))
 	}
-	if got := string(secret.NewSet(append(many, "x")...).Scrub([]byte("<aaaa1>"))); got != "<[secret]>" {
+	if got := string(secret.NewSet(append(many, "x")...).Hide([]byte("<aaaa1>"))); got != "<[secret]>" {
 		t.Error(got)
 	}
 	for _, set := range []secret.Set{secret.NewSet(append(many, "aaaaa")...), secret.NewSet(strings.Repeat("a", secret.MaxBytes+1))} {
 		for _, in := range []string{"aaaaa", strings.Repeat("a", 1000)} {
-			if got := set.Scrub([]byte(in)); strings.Contains(string(got), "aaaa") || !json.Valid(got) {
+			if got := set.Hide([]byte(in)); strings.Contains(string(got), "aaaa") || !json.Valid(got) {
 				t.Errorf("%s", got)
 			}
 		}
-		if got := set.Scrub(nil); len(got) != 0 {
+		if got := set.Hide(nil); len(got) != 0 {
 			t.Errorf("an empty text became %s", got)
 		}
 		if got := set.Begun([]byte("text")); got != len("text") {

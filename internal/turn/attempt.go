@@ -351,13 +351,13 @@ func (a *attempt) close() {
 	}
 }
 
-// scrubEvents removes the secrets of the call from a part of a stream.
-func (a *attempt) scrubEvents(b []byte) []byte {
+// hideSecrets removes the secrets of the call from a part of a stream.
+func (a *attempt) hideSecrets(b []byte) []byte {
 	secrets := a.call.Secrets()
 	if secrets.Full() {
 		return []byte("data: " + secret.Withheld + "\n\n")
 	}
-	return secrets.Scrub(b)
+	return secrets.Hide(b)
 }
 
 // streamFault returns the error for an error object in the response: an object with a message, or a

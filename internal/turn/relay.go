@@ -31,7 +31,7 @@ func (x *exchange) relayStream(a *attempt) error {
 		}
 	}
 	relay.Ending = func() error { return x.settleEnd(a) }
-	relay.CleanError = a.scrubEvents
+	relay.CleanError = a.hideSecrets
 	relay.StopOnError = x.failureText() != ""
 	if c := x.client; c != nil {
 		c.whileSilent(func() { c.open(a.res.Header.Get("Content-Type"), a.res.Header) })
@@ -138,7 +138,7 @@ func (x *exchange) relayWhole(a *attempt) error {
 		err = noAnswer(body)
 		a.failed(err)
 	case broken != nil:
-		err, body = a.streamFault(broken), a.call.Secrets().Scrub(body)
+		err, body = a.streamFault(broken), a.call.Secrets().Hide(body)
 		a.failed(err)
 	default:
 		a.answered()

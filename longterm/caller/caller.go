@@ -93,8 +93,8 @@ type Service struct {
 	Erased func(Erasure) ([]memory.Event, error)
 	// Forget is called after a caller was erased, with each name.
 	Forget func(project, name string)
-	// Scrub removes what was erased from the files of the store; nil = there is nothing to do.
-	Scrub func(ctx context.Context) error
+	// Purge removes what was erased from the files of the store; nil = there is nothing to do.
+	Purge func(ctx context.Context) error
 }
 
 // KeyName is the name of the store's key that is Service.Key.

@@ -98,10 +98,10 @@ func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, err
 			return out, err
 		}
 	}
-	if err := s.mark(ctx, project, names, events); err != nil || s.Scrub == nil {
+	if err := s.mark(ctx, project, names, events); err != nil || s.Purge == nil {
 		return out, err
 	}
-	return out, s.Scrub(ctx)
+	return out, s.Purge(ctx)
 }
 
 // callNames returns what stands for a call among the marks: its agent's ID, if not empty, and keys

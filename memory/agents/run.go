@@ -108,22 +108,6 @@ func (s *Agents) Run(ctx context.Context) error {
 	}
 }
 
-// sweepUntil erases what is past the retention, now and every sweepEvery, until ctx is done.
-func (s *Agents) sweepUntil(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		if _, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.OnError("erase ended agents", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 // checkTimeout bounds one check of an agent; the think of a silence runs on its own.
 const checkTimeout = 2 * time.Minute
 

@@ -191,22 +191,3 @@ func (s *Agents) endEvents(a *memory.Agent, msgs []memory.Message, now int64) ([
 	}
 	return out, nil
 }
-
-// Sweep erases ended agents past the retention, a few at a time, and returns how many.
-func (s *Agents) Sweep(ctx context.Context) (int, error) {
-	if s.cfg.Retention <= 0 {
-		return 0, nil
-	}
-	const slice = 100
-	total := 0
-	for {
-		n, err := s.cfg.Ledger.Sweep(ctx, s.cfg.Now().Add(-s.cfg.Retention).UnixMilli(), slice)
-		total += n
-		if err != nil || n < slice {
-			return total, err
-		}
-	}
-}
-
-// sweepEvery is how often Run sweeps.
-const sweepEvery = 10 * time.Minute

@@ -14,7 +14,7 @@ func (s *Messages) update(ctx context.Context, ref memory.Ref, decide memory.Dec
 			return err
 		}
 	}
-	return s.StoreDeferred(ctx, ref.Project, ref.ID, decide)
+	return s.Apply(ctx, ref.Project, ref.ID, decide)
 }
 
 // updateEarly is update for callers that can do other work while the change is written to disk; see
@@ -169,8 +169,9 @@ func (s *Messages) checkRoom(h *memory.Head, c *memory.Change) error {
 	return fault.New(fault.Quota, "agent %s has as many messages as it may, %d; let it leave and join another", h.Agent.ID, most)
 }
 
-// StoreDeferred applies a decision that Away makes of the changes that it has kept.
-func (s *Messages) StoreDeferred(ctx context.Context, project, id string, decide memory.Decision) error {
+// Apply runs a decision on an agent and, once its change is stored, does what follows from it. All
+// writes go through it, those that Away has kept too.
+func (s *Messages) Apply(ctx context.Context, project, id string, decide memory.Decision) error {
 	var e effects
 	err := s.cfg.Ledger.Update(ctx, project, id, s.withEffects(&e, decide))
 	if err == nil {

@@ -1,5 +1,6 @@
 // Package retention erases calls whose settings say that they are kept for a shorter time than all
-// others. A Keeper notes each such call when it begins, and erases it when its time is over.
+// others, for which see Agents.Sweep of package memory/agents. A Keeper notes each such call when
+// it begins, and erases it when its time is over.
 package retention
 
 import (

@@ -116,7 +116,7 @@ func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool
 
 // lead commits one group, and leaves the others to a goroutine.
 func (c *committer) lead() {
-	if !c.commitNext() {
+	if !c.commitGroup() {
 		return
 	}
 	q := c.e.waiting
@@ -124,7 +124,7 @@ func (c *committer) lead() {
 	defer q.mu.Unlock()
 	if c.busy = q.waiting > 0; c.busy {
 		c.e.work.Go(func() {
-			for c.commitNext() {
+			for c.commitGroup() {
 			}
 		})
 		return
@@ -152,9 +152,9 @@ func (c *committer) gather() {
 	}
 }
 
-// commitNext commits the next group and answers its callers. It reports false, and the committer is
-// idle, if there was none.
-func (c *committer) commitNext() bool {
+// commitGroup commits the next group and answers its callers. It reports false, and the committer
+// is idle, if there was none.
+func (c *committer) commitGroup() bool {
 	c.gather()
 	c.serving.Lock()
 	defer c.serving.Unlock()

@@ -263,16 +263,6 @@ func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// ServerKey returns the store's key with the given name. The first call creates it. If several
-// replicas make the first call together, all of them get the same key.
-func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
-	err = s.db.Transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) (err error) {
-		out, err = statements.ServerKey(pg.NewStatements(ctx, tx), s.sealer, name)
-		return err
-	})
-	return out, err
-}
-
 // conclude stores the effect of a delivery's result on its endpoint, and adds the resulting events
 // to the outbox. Most results have no effect, and then the endpoint's row is only read. A result
 // for a deleted endpoint has none.

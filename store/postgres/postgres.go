@@ -236,3 +236,13 @@ func (s *Store) wake() {
 // Epoch returns the number of changes of endpoints that this process knows of. An engine takes it
 // before each decision.
 func (s *Store) Epoch() int64 { return s.published.Load().n }
+
+// ServerKey returns the store's key with the given name. The first call creates it. If several
+// replicas make the first call together, all of them get the same key.
+func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
+	err = s.db.Transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) (err error) {
+		out, err = statements.ServerKey(pg.NewStatements(ctx, tx), s.sealer, name)
+		return err
+	})
+	return out, err
+}

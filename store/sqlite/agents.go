@@ -1,12 +1,9 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -148,32 +145,3 @@ func (t *tx) count(status memory.Status, by int64) {
 	}
 	t.After(func() { t.s.counts[status].Add(by) })
 }
-
-// Ping writes what takes room in the file, as a turn does, reads it back and deletes it. It fails
-// too if the file is known to be damaged, or was overwritten.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.db.Damage(); err != nil {
-		return err
-	}
-	if err := s.db.CheckFile(); err != nil {
-		return err
-	}
-	note := make([]byte, pingBytes)
-	copy(note, time.Now().UTC().Format(time.RFC3339Nano))
-	return s.write(ctx, "ping", func(t *tx) error {
-		if _, err := t.Exec("INSERT INTO meta (key, value) VALUES ('ping', ?) ON CONFLICT DO UPDATE SET value = excluded.value", note); err != nil {
-			return err
-		}
-		row, err := t.Conn.Only("SELECT value FROM meta WHERE key = 'ping'")
-		if err == nil && !bytes.Equal(row.Blob(0), note) {
-			err = errors.New("what was written is not there")
-		}
-		if err == nil {
-			_, err = t.Exec("DELETE FROM meta WHERE key = 'ping'")
-		}
-		return err
-	})
-}
-
-// pingBytes is how much Ping writes: two pages of the file, and a part of one.
-const pingBytes = 9 << 10

@@ -141,3 +141,43 @@ func (s *Store) eraseRows(ctx context.Context) error {
 	})
 	return err
 }
+
+// ForgetDone implements webhook.Log.
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error) {
+	erased, err := s.writeSlices(ctx, "forget deliveries", func(t *tx) (int, bool, error) {
+		n, err := t.forgetDone(beforeMS, agentless)
+		return n, n == forgetRows, err
+	})
+	if err != nil {
+		return erased, err
+	}
+	return erased, s.write(ctx, "forget replays", func(t *tx) error {
+		if err := t.ExecEach(beforeMS, "DELETE FROM replay WHERE done = 1 AND now_ms < ?"); err != nil {
+			return err
+		}
+		return t.dropEndpoints()
+	})
+}
+
+// forgetRows is smaller than sweepRows because a delivery goes with its event and its attempts,
+// which have up to 16 KiB each.
+const forgetRows = 64
+
+func (t *tx) forgetDone(beforeMS int64, agentless bool) (int, error) {
+	type old struct{ id, event int64 }
+	list, err := dbfile.Collect(t.Conn, func(row dbfile.Row) (old, error) { return old{row.Int(0), row.Int(1)}, nil },
+		`SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ?
+		AND (? = 0 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT ?+0`, beforeMS, agentless, int64(forgetRows))
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range list {
+		if err := t.ExecEach(r.id, "DELETE FROM attempt WHERE delivery_id = ?", "DELETE FROM delivery WHERE id = ?"); err != nil {
+			return 0, err
+		}
+		if err := t.ExecEach(r.event, "DELETE FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM delivery WHERE event_no = event.no)"); err != nil {
+			return 0, err
+		}
+	}
+	return len(list), nil
+}

@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 		newTrial(t, *faultSeed, files).run()
 		return
 	}
-	const groups = 32 // most of them wait, for example for a scrub that fails
+	const groups = 32 // most of them wait, for example for a purge that fails
 	var wg sync.WaitGroup
 	for g := range uint64(groups) {
 		wg.Go(func() {
@@ -263,7 +263,7 @@ func (tr *trial) step(ctx context.Context, s *store.SQLite, a *told, r *rand.Ran
 	case !a.there:
 		what, err = "create", a.create(ctx, s)
 	case n == 0:
-		what, err = "scrub", s.Scrub(ctx)
+		what, err = "purge", s.Purge(ctx)
 	case n == 1:
 		what = "compact"
 		_, err = s.Compact(ctx, 1)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"time"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/codec"
@@ -120,43 +118,4 @@ func clientID(id string) any {
 		return nil
 	}
 	return id
-}
-
-// How many messages, and how many bytes of them, are checked in one read transaction. While it
-// lasts, the write-ahead log cannot start again.
-const (
-	checkRows  = 500
-	checkBytes = 1 << 20
-)
-
-// errChecked ends a read transaction of the check.
-var errChecked = errors.New("enough for one transaction")
-
-// quickCheck calls each with signs of damage: of the structure of the file, and of messages. The
-// messages are the largest table. The loop over the checksums reads all of them anyway, in slices;
-// what it does not read, their indexes, is left to Probe. It calls rest after each step.
-func quickCheck(ctx context.Context, c *dbfile.Conn, rest dbfile.Rest, each func(what string)) error {
-	if err := c.CheckStructure(ctx, "message", rest, each); err != nil {
-		return err
-	}
-	for at, more := int64(0), true; more && ctx.Err() == nil; {
-		more = false
-		began, size := time.Now(), 0
-		err := c.Each("SELECT id, agent_no, seq, rev, turn, client_id, body FROM message WHERE id > ? ORDER BY id LIMIT ?+0", []any{at, int64(checkRows)}, func(row dbfile.Row) error {
-			at, more = row.Int(0), true
-			m := memory.Message{Seq: row.Int(2), Rev: row.Int(3), TurnID: row.Int(4), ID: row.Text(5)}
-			if _, err := checkSum(row.Int(1), &m, row.Text(6)); err != nil {
-				each(errors.Unwrap(err).Error())
-			}
-			if size += len(row.Text(6)); size > checkBytes {
-				return errChecked
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errChecked) {
-			return err
-		}
-		rest(ctx, time.Since(began))
-	}
-	return ctx.Err()
 }

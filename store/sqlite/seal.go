@@ -7,12 +7,11 @@ import (
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 )
 
-// Package encryption encrypts an agent's settings and properties, an endpoint's signing secrets,
-// the store's own keys, and the values of packages kv and record. A check value in table meta
-// detects a wrong key at open.
-
-// openSealer checks the key against the file. A file without a check value that is given a key gets
-// one, and everything that was stored plain is sealed in the same transaction.
+// openSealer returns what encrypts an agent's settings and properties, an endpoint's signing
+// secrets, the store's own keys, and the values of packages kv and record. A check value in table
+// meta detects a wrong key. openSealer checks the key against the file. A file without a check
+// value that is given a key gets one, and everything that was stored plain is sealed in the same
+// transaction.
 func openSealer(w *dbfile.Conn, key []byte) (s encryption.Sealer, err error) {
 	row, err := w.First("SELECT value FROM meta WHERE key = 'seal'")
 	switch {

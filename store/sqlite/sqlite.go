@@ -158,8 +158,8 @@ func (s *Store) load() (err error) {
 // fault.Unavailable.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Scrub removes what was erased from the write-ahead log; see dbfile.DB.Scrub.
-func (s *Store) Scrub(ctx context.Context) error { return s.db.Scrub(ctx) }
+// Purge removes what was erased from the write-ahead log; see dbfile.DB.Purge.
+func (s *Store) Purge(ctx context.Context) error { return s.db.Purge(ctx) }
 
 // tx is a transaction of a store.
 type tx struct {
@@ -192,4 +192,13 @@ func (s *Store) writeSlices(ctx context.Context, what string, fn func(*tx) (n in
 		sum += n
 	}
 	return sum, nil
+}
+
+// ServerKey implements webhook.Log.
+func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
+	err = s.write(ctx, "read key", func(t *tx) (err error) {
+		out, err = statements.ServerKey(t.writing(), s.sealer, name)
+		return err
+	})
+	return out, err
 }

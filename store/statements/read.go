@@ -2,7 +2,6 @@ package statements
 
 import (
 	"bytes"
-	"crypto/rand"
 	"errors"
 	"math"
 	"slices"
@@ -14,20 +13,6 @@ import (
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/webhook"
 )
-
-// ServerKey returns the store's own key of that name, which the first call makes; see webhook.Log.
-func ServerKey(db Writer, s encryption.Sealer, name string) ([]byte, error) {
-	owner, fresh := keyOwner(name), make([]byte, 32)
-	rand.Read(fresh) // never fails
-	if _, err := db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", owner, s.Seal(fresh, owner)); err != nil {
-		return nil, err
-	}
-	var sealed []byte
-	if _, err := first(db, func(row Row) { sealed = bytes.Clone(row.Blob(0)) }, "SELECT value FROM meta WHERE key = ?", owner); err != nil {
-		return nil, err
-	}
-	return s.Open(sealed, owner)
-}
 
 // Span returns the bounds of a list in time after a place, from inclusive and to exclusive. They
 // include the time of the place, since SQLite starts its walk at a bound of the time, not at one of
@@ -176,23 +161,4 @@ func RecordSpaces(db Reader, project, prefix string, after record.Space, limit i
 		list = append(list, r.At)
 	}
 	return list, err
-}
-
-// EraseRecords erases the records of spaces that list returns, page by page. erase deletes a slice
-// of them in one transaction. It returns how many records that were and which spaces are left.
-func EraseRecords(list func(after record.Space) ([]SpaceRow, error), erase func([]SpaceRow) (int, []SpaceRow, error)) (erased int, err error) {
-	for after := (record.Space{}); ; {
-		spaces, err := list(after)
-		if err != nil || len(spaces) == 0 {
-			return erased, err
-		}
-		after = spaces[len(spaces)-1].At
-		for len(spaces) > 0 {
-			n, left, err := erase(spaces)
-			if err != nil {
-				return erased, err
-			}
-			erased, spaces = erased+n, left
-		}
-	}
 }

@@ -4,6 +4,8 @@
 package statements
 
 import (
+	"bytes"
+	"crypto/rand"
 	"fmt"
 	"strings"
 
@@ -121,4 +123,18 @@ func probes() [][2]string {
 		{"%d endpoints have no id", "SELECT count(*) FROM endpoint WHERE id IS NULL AND gone_id IS NULL"},
 		{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 	}
+}
+
+// ServerKey returns the store's own key of that name, which the first call makes; see webhook.Log.
+func ServerKey(db Writer, s encryption.Sealer, name string) ([]byte, error) {
+	owner, fresh := keyOwner(name), make([]byte, 32)
+	rand.Read(fresh) // never fails
+	if _, err := db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", owner, s.Seal(fresh, owner)); err != nil {
+		return nil, err
+	}
+	var sealed []byte
+	if _, err := first(db, func(row Row) { sealed = bytes.Clone(row.Blob(0)) }, "SELECT value FROM meta WHERE key = ?", owner); err != nil {
+		return nil, err
+	}
+	return s.Open(sealed, owner)
 }

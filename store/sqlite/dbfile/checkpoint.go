@@ -58,9 +58,9 @@ func (d *DB) checkpointLoop() {
 				d.o.Report("the database file", err)
 			}
 			failed = err != nil
-			d.scrub()
-		case <-d.scrubDue:
-			d.scrub()
+			d.purge()
+		case <-d.purgeDue:
+			d.purge()
 		}
 	}
 }
@@ -98,20 +98,20 @@ func checkpoint(c *Conn, mode string) (left int, err error) {
 	return left, err
 }
 
-// scrubWait is how long Scrub waits for readers of an old state, scrubPause how often it asks.
+// purgeWait is how long Purge waits for readers of an old state, purgePause how often it asks.
 const (
-	scrubWait  = time.Second
-	scrubPause = 20 * time.Millisecond
+	purgeWait  = time.Second
+	purgePause = 20 * time.Millisecond
 )
 
-// Scrub removes what was erased from the write-ahead log. While a reader of an old state prevents
-// that, such as a backup, Scrub gives up after a second, and the store tries again every second.
-func (d *DB) Scrub(ctx context.Context) error {
-	n := d.scrubAsked.Add(1)
-	late := time.After(scrubWait)
-	for d.scrubbed.Load() < n {
+// Purge removes what was erased from the write-ahead log. While a reader of an old state prevents
+// that, such as a backup, Purge gives up after a second, and the store tries again every second.
+func (d *DB) Purge(ctx context.Context) error {
+	n := d.purgeAsked.Add(1)
+	late := time.After(purgeWait)
+	for d.purged.Load() < n {
 		select {
-		case d.scrubDue <- struct{}{}:
+		case d.purgeDue <- struct{}{}:
 		default: // asked for already
 		}
 		select {
@@ -121,17 +121,17 @@ func (d *DB) Scrub(ctx context.Context) error {
 			return nil
 		case <-d.checkpointsEnded: // closing the file empties the log
 			return nil
-		case <-time.After(scrubPause):
+		case <-time.After(purgePause):
 		}
 	}
 	return nil
 }
 
-// scrub empties the log if that was asked for. Only checkpointLoop calls it. An error is met again,
+// purge empties the log if that was asked for. Only checkpointLoop calls it. An error is met again,
 // and reported, by the next checkpoint.
-func (d *DB) scrub() {
-	n := d.scrubAsked.Load()
-	if d.scrubbed.Load() >= n {
+func (d *DB) purge() {
+	n := d.purgeAsked.Load()
+	if d.purged.Load() >= n {
 		return
 	}
 	d.watch.copying.Lock()
@@ -148,7 +148,7 @@ func (d *DB) scrub() {
 		_ = d.helper.Script("PRAGMA busy_timeout = 5000")
 	})
 	if err := d.watch.checkpointed(); err == nil && done {
-		d.scrubbed.Store(n)
+		d.purged.Store(n)
 		d.checkpointAt = checkpointPages
 	}
 	<-d.writer.turn

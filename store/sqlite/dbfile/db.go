@@ -67,8 +67,8 @@ type DB struct {
 	checkpointAt     int           // pages of the log that ask for one; guarded by the writer's turn
 	unchecked        int           // rows changed since the log was checked; guarded by the writer's turn
 
-	scrubDue             chan struct{} // asks checkpointLoop to empty the log
-	scrubAsked, scrubbed atomic.Int64  // how often that was asked, and up to which of these it is done
+	purgeDue           chan struct{} // asks checkpointLoop to empty the log
+	purgeAsked, purged atomic.Int64  // how often that was asked, and up to which of these it is done
 }
 
 // Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds
@@ -85,7 +85,7 @@ const (
 func Open(o Options) (*DB, error) {
 	d := &DB{
 		o: o, damage: damage{report: o.Report}, inspected: make(chan struct{}), writer: writer{turn: make(chan struct{}, 1)},
-		checkpointDue: make(chan struct{}, 1), checkpointsEnded: make(chan struct{}), scrubDue: make(chan struct{}, 1), checkpointAt: checkpointPages,
+		checkpointDue: make(chan struct{}, 1), checkpointsEnded: make(chan struct{}), purgeDue: make(chan struct{}, 1), checkpointAt: checkpointPages,
 	}
 	if err := d.openWriter(); err != nil {
 		return nil, errors.Join(Classify(err, "open "+o.Path), d.Release())

@@ -116,7 +116,7 @@ func (d *DB) submit(ctx context.Context, jobs ...*Job) error {
 			turn = d.writer.turn
 		case turn <- struct{}{}:
 			for !last.ended {
-				d.commitNext()
+				d.commitTransaction()
 			}
 			<-turn
 			return nil
@@ -213,14 +213,14 @@ func (d *DB) closeWriter() {
 	w.closed.Store(true)
 	w.mu.Unlock()
 	w.turn <- struct{}{}
-	for d.commitNext() > 0 {
+	for d.commitTransaction() > 0 {
 	}
 	<-w.turn
 }
 
-// commitNext commits a transaction with jobs from the queue, and returns how many; its caller has
-// the turn.
-func (d *DB) commitNext() int {
+// commitTransaction commits a transaction with jobs from the queue, and returns how many; its
+// caller has the turn.
+func (d *DB) commitTransaction() int {
 	t := &Tx{d: d, Conn: d.writer.Conn}
 	jobs, later := d.writer.next(), 0
 	err := t.runAll(jobs)

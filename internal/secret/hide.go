@@ -122,9 +122,9 @@ var loginShape = regexp.MustCompile(`(://)[^\s/?#"'@:]+:[^\s/?#"'@]+@`)
 // queryShape matches a query parameter in an address.
 var queryShape = regexp.MustCompile(`([?&](?:amp;)?([A-Za-z0-9_.\-]{1,64})=)[^\s&"'<>#]+`)
 
-// Scrub removes the secrets of a set from a text, and then all that looks like a secret, since the
+// Hide removes the secrets of a set from a text, and then all that looks like a secret, since the
 // text may quote others too.
-func (s Set) Scrub(b []byte) []byte {
+func (s Set) Hide(b []byte) []byte {
 	b = shapes.ReplaceAll(s.Remove(b), []byte(Mask))
 	if bytes.Contains(b, []byte("://")) {
 		b = loginShape.ReplaceAll(b, []byte("${1}"+Mask+"@"))

@@ -1,4 +1,4 @@
-package scrub_test
+package erased_test
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/erased"
 	"github.com/heardlog/heardlog/internal/event"
-	"github.com/heardlog/heardlog/internal/scrub"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -73,7 +73,7 @@ func TestEvents(t *testing.T) {
 		m := &ledger[i]
 		*m = memory.Message{Seq: m.Seq, TurnID: m.TurnID, Timestamp: m.Timestamp, Role: m.Role, State: memory.Removed}
 	}
-	out, err := scrub.Events(t.Context(), events, "p", "a", ledger)
+	out, err := erased.Events(t.Context(), events, "p", "a", ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestEvents(t *testing.T) {
 	for _, e := range out {
 		events[e.ID[0]-'a'].Body = e.Body
 	}
-	if again, err := scrub.Events(t.Context(), events, "p", "a", ledger); err != nil || len(again) != 0 {
+	if again, err := erased.Events(t.Context(), events, "p", "a", ledger); err != nil || len(again) != 0 {
 		t.Errorf("%d events were changed again, %v", len(again), err)
 	}
 }

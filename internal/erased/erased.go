@@ -1,6 +1,6 @@
-// Package scrub removes the words of erased messages from the events that hold them. Pending
+// Package erased removes the words of erased messages from the events that hold them. Pending
 // deliveries, retries and replays send the stored event, so none of them has the words any more.
-package scrub
+package erased
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ type Log interface {
 // Events returns the events of an agent that hold words of messages that its ledger has as removed,
 // with bodies that do not. ledger has all messages of the agent.
 func Events(ctx context.Context, log Log, project, agentID string, ledger []memory.Message) (out []memory.Event, err error) {
-	g := newErased(ledger)
+	g := newWords(ledger)
 	err = log.AgentEvents(ctx, project, agentID, func(e webhook.Event) error {
 		if body := g.without(e.Type, e.Body); !bytes.Equal(body, e.Body) {
 			out = append(out, memory.Event{ID: e.ID, Type: e.Type, CreatedMS: e.CreatedMS, Body: body})
@@ -40,15 +40,15 @@ type place struct {
 	timeMS int64 // 0 = any
 }
 
-// erased knows which messages of a ledger were removed.
-type erased struct {
+// words knows which messages of a ledger were removed.
+type words struct {
 	bySeq   map[int64]*memory.Message // those that were removed
 	byPlace map[place][]*memory.Message
 	answers map[int64]bool // turns with a removed answer
 }
 
-func newErased(ledger []memory.Message) *erased {
-	g := &erased{map[int64]*memory.Message{}, map[place][]*memory.Message{}, map[int64]bool{}}
+func newWords(ledger []memory.Message) *words {
+	g := &words{map[int64]*memory.Message{}, map[place][]*memory.Message{}, map[int64]bool{}}
 	for i := range ledger {
 		m := &ledger[i]
 		for _, at := range []place{{string(m.Role), m.TurnID, m.Timestamp}, {string(m.Role), m.TurnID, 0}} {
@@ -67,7 +67,7 @@ func newErased(ledger []memory.Message) *erased {
 
 // without returns the body of an event without the words of removed messages. Everything else stays
 // byte for byte.
-func (g *erased) without(eventType int, body []byte) []byte {
+func (g *words) without(eventType int, body []byte) []byte {
 	switch eventType {
 	case event.History:
 		return change(body, "payload.contents", func(list peek.Value) string {
@@ -115,7 +115,7 @@ func (g *erased) without(eventType int, body []byte) []byte {
 
 // holds reports whether an entry of a history is a removed message. Where its place fits both a
 // removed message and one that is kept, the words decide.
-func (g *erased) holds(entry peek.Value) bool {
+func (g *words) holds(entry peek.Value) bool {
 	at := place{entry.At("role").Str(), entry.At("turn_id").Int(), entry.At("timestamp").Int()}
 	list := g.byPlace[at]
 	if len(list) == 0 { // the message was revised since

@@ -2,11 +2,11 @@ package platform
 
 import "github.com/heardlog/heardlog/internal/peek"
 
-// Extra reports whether a platform adds this top-level member of a chat request for its own
+// PlatformOnly reports whether a platform adds this top-level member of a chat request for its own
 // endpoint. Strict upstreams refuse such members, and some hold the platform's secrets. With engine
-// set, the upstream understands Agora's engine, and its fields stay. Extra is called for every
-// member of every request, so it is a switch; a test compares it with Profiles.
-func Extra(name string, value []byte, engine bool) bool {
+// set, the upstream understands Agora's engine, and its fields stay. PlatformOnly is called for
+// every member of every request, so it is a switch; a test compares it with Profiles.
+func PlatformOnly(name string, value []byte, engine bool) bool {
 	switch name {
 	case "call", "customer", "phoneNumber", "elevenlabs_extra_body", "user_id", "call_id":
 		return true
