@@ -102,13 +102,13 @@ func normalize(s []float32) {
 		best = max(best, v)
 	}
 	if best > 0 {
-		scale(s, 1/best)
+		divide(s, best)
 	}
 }
 
-func scale(s []float32, by float32) {
+func divide(s []float32, by float32) {
 	for i := range s {
-		s[i] *= by
+		s[i] /= by
 	}
 }
 
