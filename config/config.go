@@ -61,7 +61,7 @@ type Config struct {
 	OverMaxAgents     string          `env:"HEARDLOG_OVER_MAX_AGENTS" envDefault:"refuse" validate:"oneof=refuse drop_idle"`
 	ConversationLimit int             `env:"HEARDLOG_MAX_CONVERSATIONS" envDefault:"100000" validate:"min=0,max=10000000"`
 	WorkingMB         int             `env:"HEARDLOG_MAX_WORKING_MB" envDefault:"64" validate:"min=1,max=1024"`
-	RecallMB          int             `env:"HEARDLOG_RECALL_MB" envDefault:"64" validate:"min=1,max=65536"`
+	RecallMB          int             `env:"HEARDLOG_RECALL_MB" envDefault:"200" validate:"min=1,max=65536"`
 	Remember          memory.Remember `env:"HEARDLOG_REMEMBER" envDefault:"off"`
 	FactsHalfLife     time.Duration   `env:"HEARDLOG_FACTS_HALF_LIFE" envDefault:"730d" validate:"min=0s,max=876000h"`
 	VectorsMB         int             `env:"HEARDLOG_VECTORS_MB" envDefault:"1024" validate:"min=1,max=65536"`

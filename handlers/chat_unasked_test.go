@@ -180,7 +180,7 @@ func TestChatUnaskedDuringAppend(t *testing.T) {
 	r := bufio.NewReader(p.post(t.Context(), agent, chatOf(true, "system: Greet.")).Body)
 	until(t, r, "Good")
 	stored, err := p.mem.Messages.Append(t.Context(), "p1", agent, []memory.Message{{Role: memory.User, Content: "Hello?", Source: memory.SourceMessage}})
-	if err != nil || stored[0].TurnID != 1 {
+	if err != nil || stored.Messages[0].TurnID != 1 {
 		t.Errorf("%+v, %v", stored, err)
 	}
 	p.mem.Turns.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)

@@ -29,7 +29,7 @@ func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := chi.URLParam(r, "id")
-	done, err := a.memory.Messages.Put(r.Context(), projectOf(r), id, msgs)
+	done, err := a.memory.Messages.Append(r.Context(), projectOf(r), id, msgs)
 	if err != nil {
 		return err
 	}

@@ -58,8 +58,11 @@ func hasTimeWord(words []word) bool {
 // date is a day, a month (day 0) or a year (month 0).
 type date struct{ year, month, day int }
 
-func dateOf(ms int64) date {
-	t := time.UnixMilli(ms).UTC()
+// dayOf returns the day of a time, Unix ms, in UTC, counted from 1970.
+func dayOf(ms int64) int32 { return int32(math.Floor(float64(ms) / (24 * 3600 * 1000))) }
+
+func onDay(day int32) date {
+	t := time.Unix(int64(day)*24*3600, 0).UTC()
 	return date{t.Year(), int(t.Month()), t.Day()}
 }
 
@@ -113,7 +116,7 @@ func (r *dateReader) number(i int) int {
 
 // text returns the word at a place, or "".
 func (r *dateReader) text(i int) string {
-	if i < 0 {
+	if i < 0 || i >= len(r.words) {
 		return ""
 	}
 	return r.words[i].text
@@ -165,26 +168,85 @@ func (r *dateReader) relative(i int) {
 		r.back("day", 0)
 	case "yesterday", "gestern", "ayer", "ieri", "ontem", "gisteren":
 		r.back("day", 1)
-	case "ago":
-		n := r.number(i - 2)
-		if n < 0 {
-			n = smallNumbers[r.text(i-2)]
-		}
-		if n > 0 && n <= 1000 {
-			r.back(strings.TrimSuffix(r.text(i-1), "s"), n)
-		}
 	default:
-		if unit := units[w]; unit != "" && last(r.text(i-1)) {
+		unit := units[w]
+		switch {
+		case unit == "":
+		case agoBehind[r.text(i+1)]:
+			r.ago(unit, i-1)
+		case agoBefore[r.text(i-2)] && r.text(i-1) != "":
+			r.ago(unit, i-1)
+		case unit != "day" && (last(r.text(i-1)) || last(r.text(i+1))): // el mes pasado
 			r.back(unit, 1)
+		}
+		if months := seasons[w]; months != nil && (last(r.text(i-1)) || last(r.text(i+1))) {
+			r.season(months)
 		}
 	}
 }
 
-// units are the words for spans of time that follow last.
-var units = map[string]string{
-	"month": "month", "monat": "month", "mes": "month", "mese": "month", "mois": "month",
-	"week": "week", "woche": "week", "semana": "week", "settimana": "week", "semaine": "week",
-	"year": "year", "jahr": "year", "año": "year", "anno": "year", "ano": "year",
+// ago reads how many units of time ago something was.
+func (r *dateReader) ago(unit string, i int) {
+	n := r.number(i)
+	if n < 0 {
+		n = smallNumbers[r.text(i)]
+	}
+	if n > 0 && n <= 1000 {
+		r.back(unit, n)
+	}
+}
+
+// Words that stand behind or before a span of time that has passed since.
+var (
+	agoBehind = wordSet("ago fa geleden atrás sedan siden")
+	agoBefore = wordSet("vor hace há a för")
+)
+
+// units are the words for spans of time.
+var units = wordsFor(map[string]string{
+	"day":   "day days tag tage tagen día días jour jours giorno giorni dia dias dag dagen dagar dage",
+	"week":  "week weeks woche wochen semana semanas settimana settimane semaine semaines weken vecka veckor uge uger",
+	"month": "month months monat monate monaten mes meses mese mesi mois maand maanden månad månader måned måneder mês",
+	"year":  "year years jahr jahre jahren año años anno anni ano anos an ans année jaar år",
+})
+
+// seasons are the months of the seasons of the northern half of the earth, the first first.
+var seasons = func() map[string][]int {
+	out := map[string][]int{}
+	for word, first := range wordsFor(map[string]string{
+		"3": "spring frühling frühjahr printemps primavera lente voorjaar", "6": "summer sommer été verano estate verão zomer",
+		"9": "autumn fall herbst automne otoño autunno outono herfst", "12": "winter hiver invierno inverno",
+	}) {
+		m, _ := strconv.Atoi(first)
+		out[word] = []int{m, m%12 + 1, (m+1)%12 + 1}
+	}
+	return out
+}()
+
+// wordsFor returns what each word stands for.
+func wordsFor(groups map[string]string) map[string]string {
+	out := map[string]string{}
+	for meaning, words := range groups {
+		for _, w := range strings.Fields(words) {
+			out[w] = meaning
+		}
+	}
+	return out
+}
+
+// season adds the months of the last season of a kind that is over.
+func (r *dateReader) season(months []int) {
+	year := r.now.Year()
+	if int(r.now.Month()) <= months[len(months)-1] {
+		year--
+	}
+	for _, m := range months {
+		y := year
+		if months[0] == 12 && m == 12 { // a winter begins in the year before
+			y--
+		}
+		r.found = append(r.found, date{y, m, 0})
+	}
 }
 
 // back adds the date that many days, weeks, months or years ago.
@@ -207,13 +269,17 @@ func (r *dateReader) back(unit string, n int) {
 
 func last(w string) bool {
 	switch w {
-	case "last", "past", "previous", "letzte", "letzten", "letzter", "vorige", "pasado", "último", "última", "scorso", "scorsa", "passado":
+	case "last", "past", "previous", "letzte", "letzten", "letzter", "pasado", "pasada", "último", "última", "dernier", "dernière", "vorigen", "vorigem", "letztem", "letztes", "vorige", "afgelopen", "passada", "scorso", "scorsa", "passado":
 		return true
 	}
 	return false
 }
 
-var smallNumbers = map[string]int{"a": 1, "an": 1, "one": 1, "two": 2, "couple": 2, "three": 3, "few": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+var smallNumbers = map[string]int{
+	"a": 1, "an": 1, "one": 1, "two": 2, "couple": 2, "three": 3, "few": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+	"ein": 1, "einem": 1, "einer": 1, "un": 1, "una": 1, "une": 1, "um": 1, "uma": 1, "een": 1, "zwei": 2, "dos": 2, "deux": 2, "due": 2, "dois": 2,
+	"duas": 2, "twee": 2, "drei": 3, "tres": 3, "trois": 3, "tre": 3, "três": 3, "drie": 3, "vier": 4, "cuatro": 4, "quatre": 4, "quattro": 4, "quatro": 4,
+}
 
 // near returns how well a day fits the date.
 func (d date) near(on date) float64 {

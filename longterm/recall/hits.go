@@ -3,7 +3,6 @@ package recall
 import (
 	"maps"
 	"math"
-	"slices"
 )
 
 // spare is how many hits more than asked for are ranked, so that collapsed ones are replaced.
@@ -16,10 +15,19 @@ const sameShare = .9
 // returns the best k.
 func collapse(hits []Hit, k int) []Hit {
 	var out []Hit
+	texts := make([]wording, len(hits)) // of out
 	for _, h := range hits {
-		at := slices.IndexFunc(out, func(o Hit) bool { return o.Role == h.Role && alike(&o, &h) && same(o.Text, h.Text) })
-		if at < 0 {
+		var text wording
+		at := 0
+		for ; at < len(out); at++ {
+			o := &out[at]
+			if o.Role == h.Role && alike(o, &h) && texts[at].read(o.Text).same(text.read(h.Text)) {
+				break
+			}
+		}
+		if at == len(out) {
 			if len(out) < k {
+				texts[len(out)] = text
 				out = append(out, h)
 			}
 			continue
@@ -27,7 +35,8 @@ func collapse(hits []Hit, k int) []Hit {
 		best := &out[at]
 		if h.At > best.At {
 			also := append(best.Also, best.Turn)
-			best.Turn, best.doc, best.Also = h.Turn, h.doc, also
+			best.Turn, best.slot, best.Also = h.Turn, h.slot, also
+			texts[at] = text
 		} else {
 			best.Also = append(best.Also, h.Turn)
 		}
@@ -42,36 +51,41 @@ var negations = wordSet("no not never don didn doesn isn wasn won can cannot nic
 // as well. It is cheap.
 func alike(a, b *Hit) bool {
 	short, long := min(len(a.Text), len(b.Text)), max(len(a.Text), len(b.Text))
-	return 10*short >= 8*long && math.Abs(a.Parts.Words-b.Parts.Words) < .1 && math.Abs(a.Parts.Grams-b.Parts.Grams) < .05
+	return 10*short >= 8*long && math.Abs(a.Parts.Words-b.Parts.Words) < .1 && math.Abs(a.Parts.Grams-b.Parts.Grams) < .02
+}
+
+// wording is the words of a text, and those of them that must be the same in another one that says
+// the same.
+type wording struct{ all, exact map[string]bool }
+
+// read returns the words of a text, which it reads the first time.
+func (t *wording) read(s string) *wording {
+	if t.all != nil {
+		return t
+	}
+	t.all, t.exact = map[string]bool{}, map[string]bool{}
+	split(s, func(w word) {
+		t.all[w.text] = true
+		if w.digits || negations[w.text] || months[w.text] > 0 || weekdays[w.text] > 0 {
+			t.exact[w.text] = true
+		}
+	})
+	return t
 }
 
 // same reports whether the longer of two texts contains the words of the shorter, nearly all, and
 // both have the same numbers, dates and negations.
-func same(a, b string) bool {
-	inA, exactA := wordsIn(a)
-	inB, exactB := wordsIn(b)
-	if len(inA) > len(inB) {
-		inA, inB = inB, inA
+func (t *wording) same(o *wording) bool {
+	if len(t.all) > len(o.all) {
+		t, o = o, t
 	}
 	both := 0
-	for w := range inA {
-		if inB[w] {
+	for w := range t.all {
+		if o.all[w] {
 			both++
 		}
 	}
-	return both > 0 && float64(both) >= sameShare*float64(len(inA)) && maps.Equal(exactA, exactB)
-}
-
-// wordsIn returns the words of a text, and those of them that must be the same.
-func wordsIn(s string) (all, exact map[string]bool) {
-	all, exact = map[string]bool{}, map[string]bool{}
-	split(s, func(w word) {
-		all[w.text] = true
-		if w.digits || negations[w.text] || months[w.text] > 0 || weekdays[w.text] > 0 {
-			exact[w.text] = true
-		}
-	})
-	return all, exact
+	return both > 0 && float64(both) >= sameShare*float64(len(t.all)) && maps.Equal(t.exact, o.exact)
 }
 
 // BytesPerToken is the assumed length of a token. Bytes are closer than characters: those of other
@@ -87,25 +101,24 @@ func (x *Index) surround(hits []Hit, q *Query) []Hit {
 	left := q.Budget * BytesPerToken
 	given := map[int32]bool{}
 	for i := range hits {
-		given[hits[i].doc] = true
+		given[hits[i].slot] = true
 	}
 	for i := range hits {
 		h := &hits[i]
 		if left -= len(h.Text); left < 0 && i > 0 {
 			return hits[:i]
 		}
-		d := &x.docs[h.doc]
-		for _, at := range []int{int(d.at) - 1, int(d.at) + 1} {
-			if at < 0 || at >= len(d.call.docs) || given[d.call.docs[at]] {
+		for _, at := range []int32{h.slot - 1, h.slot + 1} {
+			if x.slots[at].doc < 0 || given[at] {
 				continue
 			}
-			n := &x.docs[d.call.docs[at]]
+			n := &x.docs[x.slots[at].doc]
 			t := n.Turn
 			if len(t.Text) > left || q.excepts(n) {
 				continue
 			}
 			left -= len(t.Text)
-			given[d.call.docs[at]] = true
+			given[at] = true
 			h.Context = append(h.Context, t)
 		}
 	}

@@ -23,56 +23,100 @@ type Turn struct {
 // blockTurns is how many turns of a long call are ranked together.
 const blockTurns = 20
 
-// gramBytes is about how much memory a gram takes besides its postings.
-const gramBytes = 64
-
 // Index holds the turns of one caller and finds those that a query asks for. It is not safe for
 // concurrent use.
 type Index struct {
-	docs  []doc
-	free  []int32 // places of docs that are not used
-	calls map[string]*call
-	words map[string][]posting
-	grams map[gram][]posting
-	live  int    // docs in use
-	total [2]int // words and grams of all docs
-	langs map[*language]int
-	bytes int64 // about how much memory the index takes
-	of    *Corpus
+	docs      []doc
+	free      []int32 // places of docs that are not used
+	calls     map[string]*call
+	places    map[string]int32 // of stems in vocab
+	vocab     []entry
+	freeWords []int32 // places of vocab that are not used
+	grams     map[gram][]int32
+	live      int // docs in use
+	total     int // words of all docs
+	langs     map[*language]int
+	bytes     int64 // about how much memory the index takes
+	of        *Corpus
 	// The rest follows from docs and is made when a search needs it.
 	stale  bool
-	blocks []block
+	slots  []slot
+	where  []where // of docs
+	blocks []int32 // how many words each has
+	rank   ranking // of the last search, for its memory
 }
 
 // doc is an indexed turn.
 type doc struct {
 	Turn
-	call  *call
-	lang  *language
-	words int32 // how many
-	grams int32
-	at    int32 // place in its call
-	block int32
-	when  bool // has a word of time
-	asks  bool // has a question
-	date  date
+	call     *call
+	lang     *language
+	words    []int32 // places in vocab, in the order of the text
+	distinct int32
+	day      int32 // since 1970
+	flags    uint8
 }
+
+// What is known of a turn.
+const (
+	timed  = 1 << iota // has a word of time
+	asking             // has a question
+	byUser
+	byAssistant
+	numbered // has a number
+	standing // says what the caller prefers, or wants from now on
+)
+
+// entry is a stem that occurs in turns.
+type entry struct {
+	stem   string
+	turns  []posting
+	grams  int32
+	called int32 // of turns
+}
+
+// slot is what ranking reads of every turn. The slots of a call are neighbors, in order of Seq, and
+// gap empty ones stand before each call and behind the last.
+type slot struct {
+	doc   int32 // -1 = empty
+	block int32
+	day   int32
+	words int32
+	flags uint8
+}
+
+// where is what ranking reads of a doc for each of its words.
+type where struct{ slot, block, words int32 }
+
+// gap is how many turns before and behind a turn count as its neighbors.
+const gap = 2
 
 type call struct {
 	id   string
 	docs []int32 // places, in order of Seq
 }
 
-// block is up to blockTurns neighboring turns of one call.
-type block struct{ words int }
+// posting is how often a word occurs in a doc.
+type posting struct {
+	doc int32
+	n   uint16
+	// called is set if the word stands where a speaker is addressed by name.
+	called bool
+}
 
-// posting is how often a term occurs in a doc.
-type posting struct{ doc, n int32 }
+// What the parts of an index take besides their texts.
+const (
+	turnBytes    = 280 // doc, slot and its places in lists
+	wordBytes    = 4
+	postingBytes = 10 // with room to grow
+	entryBytes   = 160
+	gramBytes    = 64 // of a gram that stems have
+)
 
 // NewIndex returns an empty index.
 func NewIndex() *Index {
 	return &Index{
-		calls: map[string]*call{}, words: map[string][]posting{}, grams: map[gram][]posting{}, langs: map[*language]int{},
+		calls: map[string]*call{}, places: map[string]int32{}, grams: map[gram][]int32{}, langs: map[*language]int{},
 	}
 }
 
@@ -149,27 +193,12 @@ func (x *Index) find(c *call, seq int64) (int, bool) {
 	return slices.BinarySearchFunc(c.docs, seq, func(d int32, seq int64) int { return int(min(max(x.docs[d].Seq-seq, -1), 1)) })
 }
 
-// terms returns how often each term occurs in a text of a language.
-func terms(words []word, l *language) (map[string]int32, map[gram]int32) {
-	ws, gs := map[string]int32{}, map[gram]int32{}
-	for _, w := range words {
-		if l.stop[w.text] {
-			continue
-		}
-		ws[l.stem(w)]++
-		if !w.pair {
-			eachGram(w.text, func(g gram) { gs[g]++ })
-		}
-	}
-	return ws, gs
-}
-
 func wordsOf(s string) (out []word) {
 	split(s, func(w word) { out = append(out, w) })
 	return out
 }
 
-func (x *Index) add(place int32, c *call, t Turn) {
+func (x *Index) add(at int32, c *call, t Turn) {
 	words := wordsOf(t.Text)
 	l := languageOf(words)
 	if l == nil {
@@ -177,30 +206,78 @@ func (x *Index) add(place int32, c *call, t Turn) {
 	} else {
 		x.langs[l]++
 	}
+	d := &x.docs[at]
+	*d = doc{Turn: t, call: c, lang: l, day: dayOf(t.At)}
 	words = l.numbers(words)
-	d := &x.docs[place]
-	*d = doc{Turn: t, call: c, lang: l, when: hasTimeWord(words), asks: asks(t.Text), date: dateOf(t.At)}
-	ws, gs := terms(words, l)
-	for w, n := range ws {
-		if _, known := x.words[w]; !known {
-			w = strings.Clone(w) // of the whole text
-			x.bytes += int64(len(w)) + 64
+	d.flags = flagsOf(&t, words)
+	d.words = make([]int32, 0, count(words, l))
+	for i, w := range words {
+		if l.stop[w.text] {
+			continue
 		}
-		x.words[w] = append(x.words[w], posting{place, n})
-		d.words += n
-	}
-	for g, n := range gs {
-		if _, known := x.grams[g]; !known {
-			x.bytes += gramBytes
+		place := x.place(l.stem(w), w.pair)
+		d.words = append(d.words, place)
+		turns := &x.vocab[place].turns
+		if n := len(*turns); n == 0 || (*turns)[n-1].doc != at {
+			*turns = append(*turns, posting{doc: at})
+			d.distinct++
 		}
-		x.grams[g] = append(x.grams[g], posting{place, n})
-		d.grams += n
+		p := &(*turns)[len(*turns)-1]
+		p.n += uint16(b2i(p.n < math.MaxUint16))
+		if !p.called && called(words, i) {
+			p.called = true
+			x.vocab[place].called++
+		}
 	}
-	x.bytes += int64(len(t.Text) + 256 + 12*(len(ws)+len(gs)))
-	x.total[0] += int(d.words)
-	x.total[1] += int(d.grams)
+	x.bytes += d.bytes()
+	x.total += len(d.words)
 	x.live++
 	x.stale = true
+}
+
+// count returns how many words carry meaning.
+func count(words []word, l *language) (n int) {
+	for _, w := range words {
+		n += b2i(!l.stop[w.text])
+	}
+	return n
+}
+
+// bytes returns about how much memory a doc takes.
+func (d *doc) bytes() int64 {
+	return int64(len(d.Text) + turnBytes + wordBytes*len(d.words) + postingBytes*int(d.distinct))
+}
+
+// place returns the place of a stem in the vocabulary, where it is put if it is new.
+func (x *Index) place(stem string, pair bool) int32 {
+	if place, ok := x.places[stem]; ok {
+		return place
+	}
+	place := int32(len(x.vocab))
+	if n := len(x.freeWords); n > 0 {
+		place, x.freeWords = x.freeWords[n-1], x.freeWords[:n-1]
+	} else {
+		x.vocab = append(x.vocab, entry{})
+	}
+	e := &x.vocab[place]
+	*e = entry{stem: strings.Clone(stem)} // of the whole text
+	x.places[e.stem] = place
+	if !pair {
+		eachGram(e.stem, func(g gram) {
+			if len(x.grams[g]) == 0 {
+				x.bytes += gramBytes
+			}
+			x.grams[g] = append(x.grams[g], place)
+			e.grams++
+		})
+	}
+	x.bytes += e.bytes()
+	return place
+}
+
+// bytes returns about how much memory an entry takes.
+func (e *entry) bytes() int64 {
+	return int64(len(e.stem) + entryBytes + int(e.grams)*4)
 }
 
 // language returns the language of most turns.
@@ -217,75 +294,95 @@ func (x *Index) language() *language {
 // drop removes the docs of a call from one place in it up to another. It reads each posting list
 // once, however many of its docs go.
 func (x *Index) drop(c *call, from, to int) {
-	changedWords, changedGrams := map[string]bool{}, map[gram]bool{}
-	for _, place := range c.docs[from:to] {
-		d := &x.docs[place]
-		words := wordsOf(d.Text)
-		if languageOf(words) != nil {
+	changed := map[int32]bool{}
+	for _, at := range c.docs[from:to] {
+		d := &x.docs[at]
+		if languageOf(wordsOf(d.Text)) != nil {
 			x.langs[d.lang]--
 		}
-		ws, gs := terms(d.lang.numbers(words), d.lang)
-		for w := range ws {
-			changedWords[w] = true
+		for _, w := range d.words {
+			changed[w] = true
 		}
-		for g := range gs {
-			changedGrams[g] = true
-		}
-		x.bytes -= int64(len(d.Text) + 256 + 12*(len(ws)+len(gs)))
-		x.total[0] -= int(d.words)
-		x.total[1] -= int(d.grams)
+		x.bytes -= d.bytes()
+		x.total -= len(d.words)
 		x.live--
 		*d = doc{}
-		x.free = append(x.free, place)
+		x.free = append(x.free, at)
 	}
 	c.docs = slices.Delete(c.docs, from, to)
-	unused := func(p posting) bool { return x.docs[p.doc].call == nil }
-	for w := range changedWords {
-		if x.words[w] = slices.DeleteFunc(x.words[w], unused); len(x.words[w]) == 0 {
-			delete(x.words, w)
-			x.bytes -= int64(len(w)) + 64
+	for w := range changed {
+		e := &x.vocab[w]
+		e.turns = slices.DeleteFunc(e.turns, func(p posting) bool {
+			gone := x.docs[p.doc].call == nil
+			e.called -= int32(b2i(gone && p.called))
+			return gone
+		})
+		if len(e.turns) > 0 {
+			continue
 		}
-	}
-	for g := range changedGrams {
-		if x.grams[g] = slices.DeleteFunc(x.grams[g], unused); len(x.grams[g]) == 0 {
-			delete(x.grams, g)
-			x.bytes -= gramBytes
+		if e.grams > 0 {
+			eachGram(e.stem, func(g gram) {
+				if i := slices.Index(x.grams[g], w); i >= 0 {
+					x.grams[g] = slices.Delete(x.grams[g], i, i+1)
+				}
+				if len(x.grams[g]) == 0 {
+					delete(x.grams, g)
+					x.bytes -= gramBytes
+				}
+			})
 		}
+		x.bytes -= e.bytes()
+		delete(x.places, e.stem)
+		*e = entry{}
+		x.freeWords = append(x.freeWords, w)
 	}
 	x.stale = true
 }
 
-// prepare numbers the blocks.
+// prepare lays out the slots and numbers the blocks.
 func (x *Index) prepare() {
 	if !x.stale {
 		return
 	}
 	x.stale = false
-	x.blocks = x.blocks[:0]
-	for _, c := range x.calls {
-		for i, d := range c.docs {
-			if i%blockTurns == 0 {
-				x.blocks = append(x.blocks, block{})
-			}
-			b := len(x.blocks) - 1
-			x.docs[d].at, x.docs[d].block = int32(i), int32(b)
-			x.blocks[b].words += int(x.docs[d].words)
+	x.blocks, x.slots = x.blocks[:0], x.slots[:0]
+	x.where = slices.Grow(x.where[:0], len(x.docs))[:len(x.docs)]
+	empty := func() {
+		for range gap {
+			x.slots = append(x.slots, slot{doc: -1})
 		}
 	}
-}
-
-// asks reports whether a text has a question.
-func asks(s string) bool { return strings.ContainsAny(s, "?？؟") }
-
-// weight returns the idf of a word that is in so many turns of the index.
-func (x *Index) weight(word string, with int) float64 {
-	if x.of != nil {
-		return idf(x.of.Texts, min(x.of.With[word], x.of.Texts))
+	for _, c := range x.calls {
+		empty()
+		for i, at := range c.docs {
+			if i%blockTurns == 0 {
+				x.blocks = append(x.blocks, 0)
+			}
+			d, b := &x.docs[at], len(x.blocks)-1
+			x.where[at] = where{int32(len(x.slots)), int32(b), int32(len(d.words))}
+			x.slots = append(x.slots, slot{at, int32(b), d.day, int32(len(d.words)), d.flags})
+			x.blocks[b] += int32(len(d.words))
+		}
 	}
-	return idf(x.live, min(with, x.live))
+	empty()
 }
 
-// idf returns the weight of a term that is in so many of all texts.
-func idf(all, with int) float64 {
-	return math.Log(1 + (float64(all)-float64(with)+.5)/(float64(with)+.5))
+// logs holds the logarithms of n + .5.
+var logs = func() (out [1024]float64) {
+	for n := range out {
+		out[n] = math.Log(float64(n) + .5)
+	}
+	return out
+}()
+
+// logOf returns the logarithm of n + .5.
+func logOf(n int) float64 {
+	if n < len(logs) {
+		return logs[n]
+	}
+	return math.Log(float64(n) + .5)
 }
+
+// idf returns the weight of a term that is in so many of all texts: the logarithm of
+// 1 + (all - with + .5) / (with + .5).
+func idf(all, with int) float64 { return math.Log(float64(all)+1) - logOf(with) }

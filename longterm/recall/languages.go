@@ -37,14 +37,18 @@ var languages = []*language{
 		her here hers herself him himself his how i if in into is isn it its itself just ll m me more most my myself no nor not
 		now of off on once only or other our ours out over own re s same she should so some such t than that the their theirs
 		them then there these they this those through to too under until up us ve very was wasn we were what when where which
-		while who whom whose why will with would you your yours yourself`),
+		while who whom whose why will with would you your yours yourself im ive dont doesnt didnt isnt arent wasnt werent cant couldnt wont
+		wouldnt shouldnt havent hasnt hadnt youre youve youll theyre theyve hes shes thats whats wheres whos hows theres heres lets itll id`),
 	newLanguage("german", german.Stem, `aber als am an auch auf aus bei bin bis bist da das dass dein dem den der des die dies
 		diese du ein eine einem einen einer er es für hab habe haben hat hatte hatten ich ihm ihn ihr im in ist ja kann kein keine
 		man mein meine mich mir mit nach nicht noch nur oder sein seine sich sie sind so und uns vom von vor war waren was wann
-		welche welcher welches wenn wer werden wie wir wird wo zu zum zur über`),
+		welche welcher welches wenn wer werden wie wir wird wo zu zum zur über
+		meinem meiner meinen meins unser unsere unserem unseren unserer unseres dich dir euch ihre ihrem ihren ihrer seinem seinen seiner einer diesem diesen
+		dieser dieses denn doch jemand mehr schon sehr viel viele welchem welchen wurde wurden möchte möchten`),
 	newLanguage("french", french.Stem, `ai as au aux avec avez avons c ce ces cette comment d dans de des du elle elles en est et
 		eu il ils j je l la le les leur lui m ma mais me mes moi mon n ne nos notre nous on ont ou où par pas pour qu quand que quel
-		quelle qui s sa se ses si son sont sur t ta te tes toi ton tu un une vos votre vous y à été êtes était`),
+		quelle qui s sa se ses si son sont sur t ta te tes toi ton tu un une vos votre vous y à été êtes était
+		quels quelles cet notres leurs quelqu lorsque`),
 	newLanguage("spanish", spanish.Stem, `a al como con cual cuando cuándo de del desde donde dónde el ella ellos en es esa ese eso
 		esta está este esto fue ha hay he la las le les lo los me mi mis muy más nada no nos nosotros o para pero por porque que qué
 		quien quién se ser si sin sobre son soy su sus también te tengo tiene tu tus un una uno y ya yo`),

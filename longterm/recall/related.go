@@ -13,49 +13,53 @@ const (
 
 // relate adds to the scores of the query's own words how well turns match the words of the best
 // turns. That finds the same subject in other words: what else was said about it.
-func (x *Index) relate(words []float64) {
+func (x *Index) relate(words, out []float32) {
 	better := func(a, b int32) int {
-		da, db := &x.docs[a], &x.docs[b]
+		da, db := &x.docs[x.slots[a].doc], &x.docs[x.slots[b].doc]
 		return cmp.Or(cmp.Compare(words[b], words[a]), cmp.Compare(db.At, da.At), cmp.Compare(da.Seq, db.Seq))
 	}
 	var top []int32
-	for i := range words {
-		if words[i] == 0 || len(top) == relatedTurns && better(int32(i), top[relatedTurns-1]) > 0 {
+	for i, s := range words {
+		if s == 0 || len(top) == relatedTurns && (s < words[top[relatedTurns-1]] || better(int32(i), top[relatedTurns-1]) > 0) {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(top, int32(i), better)
 		top = slices.Insert(top, at, int32(i))
 		top = top[:min(len(top), relatedTurns)]
 	}
-	weight := map[string]float64{}
+	weight := map[int32]float64{}
 	for _, i := range top {
-		d := &x.docs[i]
-		seen := map[string]bool{}
-		for _, w := range d.lang.numbers(wordsOf(d.Text)) {
-			if d.lang.stop[w.text] {
-				continue
-			}
-			stem := d.lang.stem(w)
-			if list := x.words[stem]; len(list) > 1 && !seen[stem] {
-				seen[stem] = true
-				weight[stem] += words[i] * min(1, w0.turnLen/float64(d.words)) * idf(x.live, len(list))
+		d := &x.docs[x.slots[i].doc]
+		for n, w := range d.words {
+			if turns := x.vocab[w].turns; len(turns) > 1 && !slices.Contains(d.words[:n], w) {
+				weight[w] += float64(words[i]) * min(1, w0.turnLen/float64(len(d.words))) * idf(x.live, len(turns))
 			}
 		}
 	}
-	best := make([]string, 0, len(weight))
+	best := make([]int32, 0, len(weight))
 	for w := range weight {
 		best = append(best, w)
 	}
-	slices.SortFunc(best, func(a, b string) int { return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(a, b)) })
-	out, avg := make([]float64, len(words)), float64(x.total[0])/float64(max(x.live, 1))
+	slices.SortFunc(best, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(x.vocab[a].stem, x.vocab[b].stem))
+	})
+	perWord, most := float32(1/(3*x.average())), float32(0)
 	for _, w := range best[:min(len(best), relatedWords)] {
-		for _, p := range x.words[w] {
-			out[p.doc] += weight[w] / (1 + float64(x.docs[p.doc].words)/(3*avg))
+		v := float32(weight[w])
+		for _, p := range x.vocab[w].turns {
+			at := x.where[p.doc]
+			out[at.slot] += v / (1 + float32(at.words)*perWord)
+			most = max(most, out[at.slot])
 		}
 	}
-	normalize(out)
-	for i := range words {
-		words[i] += w0.related * out[i]
+	if most == 0 {
+		normalize(words)
+		return
 	}
-	normalize(words)
+	factor, highest := float32(w0.related)*words[top[0]]/most, float32(0)
+	for i := range words {
+		words[i] += factor * out[i]
+		highest = max(highest, words[i])
+	}
+	scale(words, 1/highest)
 }

@@ -17,8 +17,10 @@ import (
 	"github.com/heardlog/heardlog/memory/memories"
 )
 
-// page is how many messages are read at a time.
-const page = 500
+const (
+	page  = 500 // how many messages are read at a time
+	batch = 8   // how many are put into an index while searches wait
+)
 
 // The values of Result.Degraded.
 const (
@@ -352,6 +354,10 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 			c.index.RemoveBefore(now.ID, first)
 		}
 		for i := range msgs {
+			if i%batch == 0 && i > 0 { // lets searches in between
+				c.mu.Unlock()
+				c.mu.Lock()
+			}
 			c.put(now.ID, &msgs[i])
 			q.AfterSeq = msgs[i].Seq
 		}

@@ -152,7 +152,7 @@ func find(t *testing.T, s *recall.Service, word string, degraded ...string) (out
 
 // long returns n messages that take nearly 2 KB each in an index.
 func long(n int) []string {
-	return slices.Repeat([]string{strings.Repeat("a long story about a parcel and a ladder ", 35)}, n)
+	return slices.Repeat([]string{strings.Repeat("a long story about a parcel and a ladder ", 25)}, n)
 }
 
 // TestFull: an index that is full leaves out the oldest calls, says so with every search, and reads

@@ -39,7 +39,12 @@ func IndexTerms(s string) []string {
 	if l == nil {
 		l = languages[0]
 	}
-	stems, _ := terms(l.numbers(words), l)
+	stems := map[string]bool{}
+	for _, w := range l.numbers(words) {
+		if !l.stop[w.text] {
+			stems[l.stem(w)] = true
+		}
+	}
 	return slices.Collect(maps.Keys(stems))
 }
 

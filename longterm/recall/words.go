@@ -111,6 +111,9 @@ func (l *language) stem(w word) string {
 	if w.digits || w.pair || l.stemmer == nil || len(w.text) < 3 {
 		return w.text
 	}
+	if base, ok := irregular[l.name][w.text]; ok {
+		w.text = base
+	}
 	env := snowballstem.NewEnv(w.text)
 	l.stemmer(env)
 	if s := env.Current(); s != "" {

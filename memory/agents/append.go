@@ -8,15 +8,6 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Append stores messages in order, all or none, durable when it returns, and returns them as
-// stored. A message whose ID is stored already changes nothing and is returned as stored. It
-// returns fault.Conflict if the stored message has other content, and fault.Stopped if the agent
-// accepts no more messages.
-func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory.Message) ([]memory.Message, error) {
-	out, err := s.Put(ctx, project, id, msgs)
-	return out.Messages, err
-}
-
 // Appended is what became of messages that were appended.
 type Appended struct {
 	Messages []memory.Message // as stored, in the order given
@@ -29,9 +20,11 @@ type Appended struct {
 // Merge is a merged message: its Seq, and that of the message that it was merged into.
 type Merge struct{ Seq, Into int64 }
 
-// Put is Append that also returns what the agent's policy merged and dropped. An empty list stores
-// nothing.
-func (s *Messages) Put(ctx context.Context, project, id string, msgs []memory.Message) (Appended, error) {
+// Append stores messages in order, all or none, durable when it returns. A message whose ID is
+// stored already changes nothing and is returned as stored. It returns fault.Conflict if the stored
+// message has other content, and fault.Stopped if the agent accepts no more messages. An empty list
+// stores nothing.
+func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory.Message) (Appended, error) {
 	var out Appended
 	ref := memory.Ref{Project: project, ID: id}
 	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {

@@ -142,7 +142,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range rnd.IntN(4) { // what was heard of some is told later
-					m := stored[rnd.IntN(len(stored))]
+					m := stored.Messages[rnd.IntN(len(stored.Messages))]
 					if m.Role != memory.Assistant || m.Content == "" {
 						continue
 					}

@@ -102,7 +102,7 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]int64{0, 0, 0, 1, 1, 1, 1, 1, 2}, turnIDs(stored)); d != "" {
+	if d := cmp.Diff([]int64{0, 0, 0, 1, 1, 1, 1, 1, 2}, turnIDs(stored.Messages)); d != "" {
 		t.Errorf("turns (-want +got):\n%s", d)
 	}
 	_, rows, err := turns.Read(t.Context(), s.Messages, "p", a.ID)

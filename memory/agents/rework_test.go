@@ -90,7 +90,7 @@ func TestSummaryUpToWhatComes(t *testing.T) {
 			_, err := other.Messages.Append(t.Context(), "p", a.ID, []memory.Message{m})
 			return err
 		}
-		if _, err := memctx.New(s).SetSummary(t.Context(), "p", a.ID, "they met", stored[1].Seq+1); err != nil {
+		if _, err := memctx.New(s).SetSummary(t.Context(), "p", a.ID, "they met", stored.Messages[1].Seq+1); err != nil {
 			t.Fatal(err)
 		}
 		store.write = nil

@@ -98,14 +98,14 @@ func TestTurnNumbers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					got = out
+					got = out.Messages
 				} else {
 					for _, m := range tt.in {
 						out, err := s.Messages.Append(t.Context(), "p", a.ID, []memory.Message{m})
 						if err != nil {
 							t.Fatal(err)
 						}
-						got = append(got, out...)
+						got = append(got, out.Messages...)
 					}
 				}
 				if diff := cmp.Diff(tt.want, turnIDs(got)); diff != "" {

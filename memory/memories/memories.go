@@ -67,17 +67,18 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 	}
 	m.Amend(func(r *memory.Details) { r.Item = &item })
 	if id := item.AgentID; id != "" {
-		stored, err := s.Memory.Messages.Append(ctx, project, id, []memory.Message{m})
+		done, err := s.Memory.Messages.Append(ctx, project, id, []memory.Message{m})
 		if err == nil {
+			stored := &done.Messages[0]
 			agent, err := s.Memory.Agents.Agent(ctx, project, id)
 			if err != nil {
 				return Item{}, err
 			}
-			if stored[0].Paused() {
-				return asItem(project, id, stored[0]), nil
+			if stored.Paused() {
+				return asItem(project, id, *stored), nil
 			}
 			m = m.Redacted(s.Memory.Messages.Redactor(&agent))
-			return asItem(project, id, stored[0]), sameItem(&stored[0], &m)
+			return asItem(project, id, *stored), sameItem(stored, &m)
 		}
 		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Stopped {
 			return Item{}, err

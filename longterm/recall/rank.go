@@ -1,0 +1,247 @@
+package recall
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+)
+
+// candidates is how many turns are ranked by all that is known of them. The rest are ranked by
+// their words alone.
+const candidates = 200
+
+// ranking is what a query's words are worth in each slot of an index, the best with 1.
+type ranking struct {
+	x       *Index
+	p       *parsed
+	words   []float32
+	near    []float32         // words that are spelled like the query's
+	related []float32         // words of the best turns
+	has     []uint32          // the query's words, a bit for each
+	hasNear []uint32          // those that are spelled like one
+	blocks  []float32         // of each block
+	inBlock []float32         // how often one word is in each
+	days    map[int32]float32 // that the query names
+	// The day that was looked up last, which is mostly the next one too.
+	lastDay   int32
+	lastValue float32
+}
+
+// search ranks the slots by the words of a query.
+func (x *Index) search(p *parsed) *ranking {
+	r := &x.rank
+	r.x, r.p, r.days, r.lastDay = x, p, map[int32]float32{}, math.MinInt32
+	for _, list := range []*[]float32{&r.words, &r.near, &r.related} {
+		*list = zeros(*list, len(x.slots))
+	}
+	r.has, r.hasNear = zeros(r.has, len(x.slots)), zeros(r.hasNear, len(x.slots))
+	r.blocks, r.inBlock = zeros(r.blocks, len(x.blocks)), zeros(r.inBlock, len(x.blocks))
+	for i, t := range p.terms {
+		r.add(t, 1<<i)
+	}
+	normalize(r.near)
+	x.relate(r.words, r.related)
+	normalize(r.blocks)
+	for b := range r.blocks {
+		r.blocks[b] *= min(1, float32(w0.blockLen)/float32(max(x.blocks[b], 1)))
+	}
+	return r
+}
+
+// zeros returns n zeros, in the memory of a list if they fit.
+func zeros[T float32 | uint32](list []T, n int) []T {
+	if cap(list) < n {
+		return make([]T, n, n+n/8)
+	}
+	list = list[:n]
+	clear(list)
+	return list
+}
+
+// add adds the BM25 scores of a word of the query, and a bit where it occurs.
+func (r *ranking) add(t term, bit uint32) {
+	x := r.x
+	avg, with := x.average(), 0
+	w, k, perWord := float32(t.idf*(w0.k1+1)), float32(w0.k1*(1-w0.b)), float32(w0.k1*w0.b/avg)
+	clear(r.inBlock)
+	for _, place := range t.places {
+		for _, p := range x.vocab[place].turns {
+			at, f := x.where[p.doc], float32(p.n)
+			r.has[at.slot] |= bit
+			r.words[at.slot] += w * f / (f + k + perWord*float32(at.words))
+			if r.inBlock[at.block] == 0 {
+				with++
+			}
+			r.inBlock[at.block] += f
+		}
+	}
+	for _, n := range t.near {
+		w, k, perWord := float32(n.weight*(w0.gk1+1)), float32(w0.gk1*(1-w0.gb)), float32(w0.gk1*w0.gb/avg)
+		for _, p := range x.vocab[n.place].turns {
+			at, f := x.where[p.doc], float32(p.n)
+			r.hasNear[at.slot] |= bit
+			r.near[at.slot] += w * f / (f + k + perWord*float32(at.words))
+		}
+	}
+	w = float32(idf(len(x.blocks), with) * (w0.k1 + 1))
+	avg = float64(x.total) / float64(max(len(x.blocks), 1))
+	k, perWord = float32(w0.k1*(1-w0.cb)), float32(w0.k1*w0.cb/avg)
+	for b, f := range r.inBlock {
+		if f > 0 {
+			r.blocks[b] += w * f / (f + k + perWord*float32(x.blocks[b]))
+		}
+	}
+}
+
+// average returns how many words a turn has.
+func (x *Index) average() float64 { return max(1, float64(x.total)/float64(max(x.live, 1))) }
+
+func normalize(s []float32) {
+	best := float32(0)
+	for _, v := range s {
+		best = max(best, v)
+	}
+	if best > 0 {
+		scale(s, 1/best)
+	}
+}
+
+func scale(s []float32, by float32) {
+	for i := range s {
+		s[i] *= by
+	}
+}
+
+// neighbors returns what the turns around a slot are worth for it.
+func (r *ranking) neighbors(at int32) float32 {
+	w, s := r.words[at-gap:at+gap+1:at+gap+1], r.x.slots[at-gap:at+gap+1:at+gap+1]
+	if w[0]+w[1]+w[3]+w[4] == 0 {
+		return 0
+	}
+	one := func(i int, weight float64) float32 {
+		if w[i] == 0 {
+			return 0
+		}
+		return float32(weight) * w[i] * min(1, float32(w0.turnLen)/float32(s[i].words))
+	}
+	before := w0.before1
+	if s[1].flags&asking != 0 && s[2].flags&asking == 0 {
+		before += w0.asked
+	}
+	return one(1, before) + one(3, w0.after1) + one(0, w0.before2) + one(4, w0.after2)
+}
+
+// parts returns what the score of a slot is the sum of.
+func (r *ranking) parts(at int32) Parts {
+	s := &r.x.slots[at]
+	out := Parts{
+		Words: float64(r.words[at]), Grams: w0.grams * float64(r.near[at]), Neighbors: float64(r.neighbors(at)),
+		Call: w0.call * float64(r.blocks[s.block]), Date: float64(r.date(s.day)),
+	}
+	switch p := r.p; {
+	case p.party != "" && s.flags&roleFlag[p.party] != 0:
+		out.Party = w0.party
+	case p.self && p.party == "" && s.flags&byUser != 0:
+		out.Self = w0.self
+	}
+	if r.p.when && s.flags&timed != 0 {
+		out.When = w0.when
+	}
+	r.signParts(at, &out)
+	return out
+}
+
+// date returns what a day is worth to a query that names dates.
+func (r *ranking) date(day int32) float32 {
+	if len(r.p.dates) == 0 {
+		return 0
+	}
+	if day == r.lastDay {
+		return r.lastValue
+	}
+	v, ok := r.days[day]
+	if !ok {
+		on := onDay(day)
+		for _, asked := range r.p.dates {
+			v = max(v, float32(w0.date*asked.near(on)))
+		}
+		r.days[day] = v
+	}
+	r.lastDay, r.lastValue = day, v
+	return v
+}
+
+var roleFlag = map[string]uint8{roleUser: byUser, roleAssistant: byAssistant}
+
+// candidate is a slot that may be a hit.
+type candidate struct {
+	slot  int32
+	score float32
+}
+
+// before orders candidates, the best and of equals the newest first.
+func (r *ranking) before(a, b candidate) int {
+	if a.score != b.score {
+		return cmp.Compare(b.score, a.score)
+	}
+	x, y := &r.x.docs[r.x.slots[a.slot].doc], &r.x.docs[r.x.slots[b.slot].doc]
+	return cmp.Or(cmp.Compare(y.At, x.At), cmp.Compare(x.Call, y.Call), cmp.Compare(x.Seq, y.Seq))
+}
+
+// best returns the n best slots that fit a query, best first.
+func (r *ranking) best(q *Query, n int) []candidate {
+	x := r.x
+	var bonus [64]float32
+	for f := range bonus {
+		flags := uint8(f)
+		switch p := r.p; {
+		case p.party != "" && flags&roleFlag[p.party] != 0:
+			bonus[f] = float32(w0.party)
+		case p.self && p.party == "" && flags&byUser != 0:
+			bonus[f] = float32(w0.self)
+		}
+		if r.p.when && flags&timed != 0 {
+			bonus[f] += float32(w0.when)
+		}
+	}
+	top := worstFirst{r: r}
+	for at := range x.slots {
+		s := &x.slots[at]
+		if s.doc < 0 {
+			continue
+		}
+		score := r.words[at] + float32(w0.grams)*r.near[at] + r.neighbors(int32(at)) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
+		if score == 0 {
+			continue
+		}
+		c := candidate{int32(at), score + bonus[s.flags]}
+		full := len(top.list) == n
+		if full && (c.score < top.list[0].score || r.before(top.list[0], c) < 0) {
+			continue
+		}
+		if d := &x.docs[s.doc]; !q.fits(d) || q.excepts(d) {
+			continue
+		}
+		if full {
+			top.list[0] = c
+			heap.Fix(&top, 0)
+		} else {
+			heap.Push(&top, c)
+		}
+	}
+	slices.SortFunc(top.list, r.before)
+	return top.list
+}
+
+// worstFirst is a heap of candidates.
+type worstFirst struct {
+	r    *ranking
+	list []candidate
+}
+
+func (h *worstFirst) Len() int           { return len(h.list) }
+func (h *worstFirst) Less(i, j int) bool { return h.r.before(h.list[i], h.list[j]) > 0 }
+func (h *worstFirst) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
+func (h *worstFirst) Push(v any)         { h.list = append(h.list, v.(candidate)) }
+func (h *worstFirst) Pop() any           { panic("not used") }

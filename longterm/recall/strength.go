@@ -1,0 +1,67 @@
+package recall
+
+// The strengths of what a search found. They do not follow from scores, which are relative to the
+// best hit, but from the share of the query that is covered: by the best hit alone, with the turns
+// next to it, and with those two turns away, and by the best covered of the first hits.
+const (
+	Strong = "strong" // at least strongShare
+	Weak   = "weak"   // at least weakShare
+	None   = "none"
+)
+
+const (
+	strongShare = .5
+	weakShare   = .2
+	// firstHits is how many hits may cover the query best.
+	firstHits = 5
+	// fewTurns is how many turns a caller is taken to have at least: in few, words that were never
+	// said would weigh more than those that were.
+	fewTurns = 500
+	// lightShare is what light words weigh of what others do.
+	lightShare = .25
+)
+
+// strength returns how much of the query the best candidates cover.
+func (r *ranking) strength(found []candidate, q *Query) string {
+	if len(found) == 0 {
+		return None
+	}
+	best, most := found[0].slot, 0.
+	for _, c := range found[:min(len(found), firstHits)] {
+		most = max(most, r.share(c.slot, 1, q))
+	}
+	share := (r.share(best, 0, q) + r.share(best, 1, q) + r.share(best, 2, q) + most) / 4
+	if r.date(r.x.slots[best].day) > 0 { // asked for by its time
+		share = max(share, weakShare)
+	}
+	switch {
+	case share >= strongShare:
+		return Strong
+	case share >= weakShare:
+		return Weak
+	}
+	return None
+}
+
+// share returns the share of the query's weight that a slot covers with those at most so far away.
+func (r *ranking) share(at, away int32, q *Query) (sum float64) {
+	if r.p.weight == 0 {
+		return 0
+	}
+	var has, near uint32
+	for i := at - away; i <= at+away; i++ {
+		if d := r.x.slots[i].doc; d >= 0 && !q.excepts(&r.x.docs[d]) {
+			has |= r.has[i]
+			near |= r.hasNear[i]
+		}
+	}
+	for i, t := range r.p.terms {
+		switch bit := uint32(1) << i; {
+		case has&bit != 0:
+			sum += t.weight
+		case near&bit != 0:
+			sum += nearCovers * t.weight
+		}
+	}
+	return sum / r.p.weight
+}
