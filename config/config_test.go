@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
 		OverMaxAgents: "refuse", Summaries: 8,
-		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, RecallMB: 200, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "recent"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, ShutdownTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, RecallMB: 200, FactsHalfLife: 2 * 365 * 24 * time.Hour, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "recent"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {

@@ -51,6 +51,7 @@ var help = map[string]string{
 	"HEARDLOG_MAX_CONVERSATIONS":       "Saved conversations that one project may hold. 0 = no limit.",
 	"HEARDLOG_MAX_WORKING_MB":          "Largest working memory of one agent in megabytes, whatever the agent asks for.",
 	"HEARDLOG_RECALL_MB":               "Memory for the indexes of recall in megabytes. Callers who were not asked for lately leave it first; one caller takes at most half.",
+	"HEARDLOG_FACTS_HALF_LIFE":         "The confidence of a fact is halved each time that this passes without the caller saying it again. 0 = it stays.",
 	"HEARDLOG_REMEMBER":                "What is remembered of callers, unless the join says: off, or a JSON object such as {\"recall\":\"auto\"}. See the guide on remembering callers.",
 	"HEARDLOG_VECTORS_MB":              "Memory for the indexes of vector collections in megabytes. Collections that were not searched lately leave it first; one that needs more than half cannot be searched. Knowledge bases take at most half as much beside it.",
 	"HEARDLOG_MAX_MEMORIES":            "Memories outside agents' ledgers that one project may hold, cleared ones not counted. New ones beyond it are refused. 0 = no limit.",

@@ -217,6 +217,8 @@ type addFactRequest struct {
 	State      string          `json:"state" validate:"omitempty,oneof=active draft"`
 	ValidFrom  string          `json:"valid_from"`
 	ValidTo    string          `json:"valid_to"`
+	CreatedAt  string          `json:"created_at"`
+	LastSeenAt string          `json:"last_seen_at"`
 	Source     *factSourceJSON `json:"source"`
 	By         string          `json:"by" validate:"omitempty,oneof=api tool"`
 	Cause      string          `json:"cause"`
@@ -242,11 +244,13 @@ func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
 	if n.ID == "" && idempotence != "" {
 		n.ID = facts.KeyID(idempotence)
 	}
-	if n.ValidFromMS, err = timeOf("valid_from", in.ValidFrom); err != nil {
-		return err
-	}
-	if n.ValidToMS, err = timeOf("valid_to", in.ValidTo); err != nil {
-		return err
+	for _, at := range []struct {
+		field, value string
+		to           *int64
+	}{{"valid_from", in.ValidFrom, &n.ValidFromMS}, {"valid_to", in.ValidTo, &n.ValidToMS}, {"created_at", in.CreatedAt, &n.CreatedMS}, {"last_seen_at", in.LastSeenAt, &n.SeenMS}} {
+		if *at.to, err = timeOf(at.field, at.value); err != nil {
+			return err
+		}
 	}
 	if s := in.Source; s != nil {
 		n.Source = &facts.Source{AgentID: s.AgentID, FromSeq: s.FromSeq, ToSeq: cmp.Or(s.ToSeq, s.FromSeq), Quote: s.Quote, Speaker: cmp.Or(s.Speaker, "user")}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -104,6 +105,9 @@ func newRecalledTurn(t *recall.Turn) recalledTurnJSON {
 	return out
 }
 
+// shownScore returns a score with three decimals. More of them differ from processor to processor.
+func shownScore(score float64) float64 { return math.Round(score*1000) / 1000 }
+
 func turnID(t *recall.Turn) string { return t.Call + ":" + strconv.FormatInt(t.Seq, 10) }
 
 // search serves POST /v1/recall.
@@ -187,7 +191,7 @@ func (a recallAPI) answer(w http.ResponseWriter, r *http.Request, in recallReque
 	turns := make([]hitJSON, 0, len(found.Hits))
 	for i := range found.Hits {
 		h := &found.Hits[i]
-		j := hitJSON{Kind: "turn", Score: h.Score, recalledTurnJSON: newRecalledTurn(&h.Turn)}
+		j := hitJSON{Kind: "turn", Score: shownScore(h.Score), recalledTurnJSON: newRecalledTurn(&h.Turn)}
 		for k := range h.Context {
 			j.Context = append(j.Context, newRecalledTurn(&h.Context[k]))
 		}

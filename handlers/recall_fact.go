@@ -125,7 +125,7 @@ func (out *recallJSON) add(turns []hitJSON, known *factsFound, in *recallRequest
 
 func newFactHit(user string, h *facts.Hit, explain bool) factHitJSON {
 	j := factHitJSON{
-		Kind: "fact", ID: h.Fact.ID, Score: h.Score, Content: h.Fact.Content, At: shownTime(h.Fact.CreatedUS / 1000),
+		Kind: "fact", ID: h.Fact.ID, Score: shownScore(h.Score), Content: h.Fact.Content, At: shownTime(h.Fact.CreatedUS / 1000),
 		Fact: newFactJSON(user, h.Fact),
 	}
 	if explain {

@@ -62,7 +62,7 @@ type Kind struct {
 	Final func(err error) bool
 	// Count gets the outcome of each run, for metrics of the kind's own; it may be nil.
 	Count func(outcome string)
-	// Frequent results are logged at level debug unless they are failures.
+	// Frequent results, and Part, are logged at level debug unless they are failures.
 	Frequent bool
 }
 
@@ -76,17 +76,20 @@ func One(_ context.Context, add func(Key) bool) (more bool, err error) {
 const (
 	OK      = "ok"
 	Nothing = "nothing"  // there was nothing to do
+	Part    = "part"     // a part of it is done; the rest comes later
 	Retried = "retried"  // it failed and is tried again
 	GivenUp = "given_up" // it failed and is not tried again
 )
 
-// Result is what became of a job that did not fail. The zero value says that it is done, and was
-// not worth a word.
+// Result is what became of a job. The zero value says that it is done, and was not worth a word.
 type Result struct {
 	Outcome string // "" is neither counted nor logged
 	// Again keeps the job, which runs again after a time. Jobs of others that are due come first.
 	Again bool
 	After time.Duration
+	// Progress is stored with a Stored job that runs again; nil leaves it as it was. With it, an
+	// error is logged and does not count as a failure in a row: After stands.
+	Progress *Progress
 }
 
 // Done is the result of a job that is done.

@@ -182,6 +182,16 @@ func (q *Queue) Forget(ctx context.Context, k Key) error {
 	return nil
 }
 
+// progress returns the stored progress of a job.
+func (q *Queue) progress(k Key) (p Progress) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e := q.jobs[k]; e != nil {
+		p = e.Progress
+	}
+	return p
+}
+
 func (q *Queue) poke() {
 	select {
 	case q.wake <- struct{}{}:

@@ -77,6 +77,10 @@ func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bo
 	if ctx.Err() != nil { // another server, or the next start, may begin at once
 		return verdict{Result: Again(0), err: err, stopped: true}
 	}
+	if r.Progress != nil {
+		e.Tries, e.Error, r.Outcome = 0, explain(err), Retried
+		return verdict{Result: r, err: err}
+	}
 	if !ran {
 		e.Error = explain(err)
 		return verdict{Result: Result{Outcome: Retried, Again: true, After: q.kind.First/2 + rand.N(q.kind.First/2)}, err: err}

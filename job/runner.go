@@ -137,7 +137,7 @@ func (r *Runner) report(k *Kind, e *entry, v *verdict, took time.Duration) {
 	}
 	level := zerolog.InfoLevel
 	switch {
-	case fault.Reported(v.err), v.err == nil && k.Frequent:
+	case fault.Reported(v.err), v.err == nil && (k.Frequent || v.Outcome == Part):
 		level = zerolog.DebugLevel
 	case v.failed:
 		level = zerolog.ErrorLevel

@@ -20,6 +20,8 @@ type body struct {
 	Tries    int    `json:"tries,omitempty"`     // that failed in a row
 	Error    string `json:"error,omitempty"`     // of the last of them
 	FailedMS int64  `json:"failed_ms,omitempty"` // Unix ms: when it was given up
+	// Progress is of a call that still runs.
+	Progress Progress `json:"progress,omitzero"`
 }
 
 // Project is the project of the records of jobs. It cannot be the name of a project.
@@ -121,6 +123,9 @@ func (q *Queue) settle(ctx context.Context, e *entry, v *verdict) error {
 	defer stop()
 	b, now := e.body, q.r.cfg.Now()
 	b.Busy, b.DueMS = false, 0
+	if v.Progress != nil {
+		b.Progress = *v.Progress
+	}
 	switch {
 	case v.failed:
 		b.FailedMS = now.UnixMilli()

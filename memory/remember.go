@@ -16,8 +16,10 @@ type Remember struct {
 	Position string `json:"position,omitempty"`
 	// Tools offers the model tools to remember, recall and forget.
 	Tools bool `json:"tools,omitempty"`
-	// Extract has a model find facts in the call once it has ended.
+	// Extract has a model find facts in the call.
 	Extract bool `json:"extract,omitempty"`
+	// ExtractSeconds is how often that is done while the call runs, at most; 0 = only at its end.
+	ExtractSeconds int `json:"extract_seconds,omitempty"`
 	// ExtractionModel is the model for that; "" is the agent's own.
 	ExtractionModel string `json:"extraction_model,omitempty"`
 	// Patterns are the types of the learned patterns that prompts have, whatever Inject says. At a
@@ -27,7 +29,7 @@ type Remember struct {
 
 // DefaultRemember returns the settings that an empty object means at a join.
 func DefaultRemember() Remember {
-	return Remember{Inject: true, Recall: RecallOff, TopK: 5, BudgetTokens: 400, Position: string(User)}
+	return Remember{Inject: true, Recall: RecallOff, TopK: 5, BudgetTokens: 400, Position: string(User), ExtractSeconds: 30}
 }
 
 // PatternTypes lists the types of learned patterns, which are those of OSSA.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -351,5 +352,32 @@ func TestFactsConsent(t *testing.T) {
 	s.putCaller("anna", "consent", `{"remember":"all"}`)
 	if got := s.facts("anna", "").texts(); !slices.Equal(got, []string{"Sings in a choir"}) {
 		t.Errorf("allowed again: %q", got)
+	}
+}
+
+// TestFactsMoved: facts that are read from one server and added to another keep their times, and
+// fade from when they were last seen.
+func TestFactsMoved(t *testing.T) {
+	t.Parallel()
+	from, to := start(t), start(t)
+	from.addFact("anna", `{"content":"Lives in Bonn","created_at":"2020-01-02T03:04:05.678Z","last_seen_at":"2021-01-02T03:04:05.678Z"}`)
+	from.addFact("anna", `{"content":"Has a dog"}`)
+	for _, f := range from.facts("anna", "").Facts {
+		moved := to.addFact("anna", fmt.Sprintf(`{"id":%q,"content":%q,"created_at":%q,"last_seen_at":%q}`, f.ID, f.Content, f.CreatedAt, f.LastSeenAt))
+		if moved.CreatedAt != f.CreatedAt || moved.LastSeenAt != f.LastSeenAt {
+			t.Errorf("%+v, was %+v", moved, f)
+		}
+	}
+	got := to.facts("anna", "").Facts
+	if want := from.facts("anna", "").Facts; !reflect.DeepEqual(got, want) || len(got) != 2 || got[0].Confidence != 1 || got[1].Confidence > .2 || got[1].CreatedAt != "2020-01-02T03:04:05.678Z" {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := to.facts("anna", "?as_of=2020-06-01T00:00:00Z").texts(); !slices.Equal(got, []string{"Lives in Bonn"}) {
+		t.Errorf("as of 2020: %q", got)
+	}
+	for _, body := range []string{`{"content":"x","created_at":"2999-01-01T00:00:00Z"}`, `{"content":"x","last_seen_at":"2020-01-01T00:00:00Z"}`, `{"content":"x","created_at":"yesterday"}`} {
+		if got := to.post(factsPath("anna"), body); got.status != http.StatusBadRequest || !strings.Contains(string(got.body), "_at") {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
 	}
 }

@@ -158,6 +158,44 @@ func TestRememberExtracts(t *testing.T) {
 	})
 }
 
+// TestRememberExtractsDuring: what the caller says in one call is a fact for another that runs at
+// the same time, as long as it was heard, and the end of the call does not repeat it.
+func TestRememberExtractsDuring(t *testing.T) {
+	t.Parallel()
+	answer := `[{"kind":"preference","content":"Wants the seat at the window.","speaker":"user","from_seq":2,"to_seq":3,"quote":"Yes, that one"}]`
+	llm, base := upstream(t, fake.Script{Answer: answer})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	first := s.joinAs("first", remembering("anna", `{"extract":true,"extract_seconds":1}`))
+	second := s.joinAs("second", remembering("anna", `{}`))
+	s.say(first, user("Hello."), assistant("There is a seat at the window. Would you like it?"))
+	s.interrupt(first, map[string]any{"heard": "There is a seat at the window. Would you like it?"}).ok(nil)
+	s.say(first, user("Yes, that one."), assistant("Good."))
+	waitFor(t, "the fact of a running call", func() bool { return len(s.facts("anna", "").Facts) == 1 })
+	if all := prompts(llm); len(all) != 1 || strings.Contains(all[0], "Good.") {
+		t.Errorf("the answer that is still spoken was read: %q", all)
+	}
+	waitFor(t, "the other call", func() bool {
+		s.chat(agent(second, "/chat/completions"), "Which seat do I want?", true).ok(nil)
+		all := prompts(llm)
+		return strings.Contains(all[len(all)-1], "Wants the seat at the window.")
+	})
+	s.interrupt(first, map[string]any{"heard": "There is", "turn_id": 0}).ok(nil)
+	if got := s.facts("anna", "").texts(); len(got) != 0 {
+		t.Errorf("it was not heard: %q", got)
+	}
+	asked := len(prompts(llm))
+	s.say(first, user("Bye."))
+	s = s.again()
+	s.post(agent(first, "/leave"), nil).ok(nil)
+	waitFor(t, "the end of the call", func() bool { return len(prompts(llm)) > asked })
+	waitFor(t, "its count", func() bool {
+		return strings.Contains(string(s.get("/metrics").ok(nil).body), `heardlog_extractions_total{outcome="ok"} 1`)
+	})
+	if got := s.facts("anna", "?state=all").texts(); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+}
+
 // scripted is an LLM that answers requests in turn with streams.
 type scripted struct {
 	mu      sync.Mutex

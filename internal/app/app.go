@@ -202,7 +202,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.newCallSummaries(reg)
 	a.facts = facts.NewService(facts.Config{
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, Upkeep: a.store, Ledger: a.store, Items: a.store, Callers: a.callers,
-		Now: a.now, NewID: a.ids.next, Events: a.wanted, Count: observed.fact,
+		Now: a.now, NewID: a.ids.next, Events: a.wanted, Count: observed.fact, HalfLife: c.FactsHalfLife,
 	})
 	a.onCallerErased(a.facts.Forget)
 	observed.watch(reg, a.store)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/longterm/facts"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
@@ -26,21 +27,22 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 		return err
 	}
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "heardlog_extractions_total", Help: "Calls that facts were extracted from, by outcome: ok, nothing (was said or may be kept), retried, given_up.",
+		Name: "heardlog_extractions_total", Help: "Extractions of facts from calls, by outcome: ok, part (of a running call), nothing (was said or may be kept), retried, given_up.",
 	}, []string{"outcome"})
 	reg.MustRegister(outcomes)
 	extractor := remember.Extractions(a.jobs, remember.Extraction{
-		Agent: a.service.Agents.Agent,
-		Prompt: func(ctx context.Context, g *memory.Agent) (remember.Prompt, bool, error) {
-			p, ok, err := a.facts.Prompt(ctx, g.Project, g.Settings.Scope.UserID, g.ID)
-			return remember.Prompt(p), ok, err
+		Head: a.store.Head,
+		Part: func(ctx context.Context, g *memory.Agent, p *job.Progress) (remember.Prompt, bool, error) {
+			ask, to, ok, err := a.facts.Part(ctx, g.Project, g.Settings.Scope.UserID, g.ID, readOf(*p), !g.Status.Ended())
+			p.UpTo, p.Rev = to.UpTo, to.Rev
+			return remember.Prompt(ask), ok, err
 		},
 		Ask: func(ctx context.Context, g *memory.Agent, model string, p remember.Prompt) (string, error) {
 			r, err := a.answers.Ask(ctx, turn.Question{Agent: *g, System: p.System, User: p.User, Model: model, Span: "extract facts"})
 			return r.Text, err
 		},
-		Extract: func(ctx context.Context, g *memory.Agent, answer string) error {
-			_, err := a.facts.Extract(ctx, g.Project, g.Settings.Scope.UserID, g.ID, answer)
+		Extract: func(ctx context.Context, g *memory.Agent, answer string, from, to job.Progress) error {
+			_, err := a.facts.ExtractPart(ctx, g.Project, g.Settings.Scope.UserID, g.ID, answer, readOf(from), readOf(to))
 			return err
 		},
 		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
@@ -54,6 +56,9 @@ func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error 
 	})
 	return nil
 }
+
+// readOf returns how far a call was read for facts.
+func readOf(p job.Progress) facts.Read { return facts.Read{UpTo: p.UpTo, Rev: p.Rev} }
 
 // heardToEnd reports whether an agent's answer counts, says something, and nothing is known to have
 // cut it. An answer that calls tools of the client goes on with the next one and does not count.

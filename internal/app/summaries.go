@@ -74,9 +74,11 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 			Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
 		},
 		job.CallWork{
-			Agent:  a.service.Agents.Agent,
+			Head:   a.store.Head,
 			Wanted: func(g *memory.Agent) bool { return g.Settings.Memory.Kept.Summarize && a.cfg.Summaries > 0 },
-			Do:     a.calls.Summarize,
+			Do: func(ctx context.Context, g *memory.Agent, _ *job.Progress) (bool, error) {
+				return a.calls.Summarize(ctx, g)
+			},
 		},
 	)
 	a.onAgentEnded(a.callsDone.Ended)

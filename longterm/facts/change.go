@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,7 +60,7 @@ func KeyID(key string) string {
 // without a source is a draft. It fails with fault.Conflict, too, if the caller was erased while
 // the source was checked; the fact is not kept then.
 func (s *Service) Add(ctx context.Context, project, user string, n New) (f *Fact, created bool, err error) {
-	if err := n.check(); err != nil {
+	if err := cmp.Or(n.check(), n.checkTimes(s.cfg.Now())); err != nil {
 		return nil, false, err
 	}
 	if err := s.allowed(ctx, project, user); err != nil {
@@ -143,6 +144,9 @@ func (s *Service) Change(ctx context.Context, project, user, id string, p Patch)
 			return err
 		}
 		if f.Content == old.Content && f.Kind == old.Kind && f.Subject == old.Subject && f.Attribute == old.Attribute {
+			if p.Confidence != nil {
+				f.SeenUS = t.now.UnixMicro()
+			}
 			t.put(f, EventChanged, p.Cause)
 			return nil
 		}
@@ -159,7 +163,7 @@ func (s *Service) Change(ctx context.Context, project, user, id string, p Patch)
 		}
 		return nil
 	})
-	return f, err
+	return s.faded(f), err
 }
 
 // apply changes a copy of a fact.
@@ -265,7 +269,7 @@ func (s *Service) one(ctx context.Context, project, user, id string, do func(*ch
 		f, err = do(t, edit(old))
 		return err
 	})
-	return f, err
+	return s.faded(f), err
 }
 
 // open returns a fact that is active or a draft; fault.Conflict for another state.
@@ -321,13 +325,13 @@ func (s *Service) Undo(ctx context.Context, project, user, id, cause string) (f 
 		f, err = t.get(newer.Supersedes)
 		return err
 	})
-	return f, err
+	return s.faded(f), err
 }
 
 // Reinforce raises the confidence by .1, to at most 1, and notes that the fact was seen.
 func (s *Service) Reinforce(ctx context.Context, project, user, id, cause string) (*Fact, error) {
 	return s.one(ctx, project, user, id, func(t *change, f *Fact) (*Fact, error) {
-		f.Confidence = min(1, f.Confidence+tenth)
+		f.Confidence = min(1, t.faded(f).Confidence+tenth)
 		f.SeenUS = t.now.UnixMicro()
 		f.Hits++
 		t.put(f, EventReinforced, cause)
@@ -375,9 +379,10 @@ func (s *Service) DecayAll(ctx context.Context, project, user string, factor, dr
 					continue // changed meanwhile
 				}
 				f = edit(f)
-				switch f.Confidence = round(f.Confidence * factor); {
-				case f.Confidence < dropBelow:
-					d = append(d, f)
+				f.Confidence = round(f.Confidence * factor)
+				switch shown := t.faded(f); {
+				case shown.Confidence < dropBelow:
+					d = append(d, shown)
 					t.drops = append(t.drops, f.ID)
 				default:
 					k = append(k, f)

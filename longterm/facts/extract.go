@@ -73,7 +73,18 @@ func Parse(answer string) ([]json.RawMessage, error) {
 // Extract stores the facts of a model's answer. Each is checked against what was heard in the
 // agent's call, and those that fail are returned with a reason. Without an agent there is no call
 // to check: the caller of the API vouches for the facts, and agreements are drafts.
-func (s *Service) Extract(ctx context.Context, project, user, agentID, answer string) (out Extracted, err error) {
+func (s *Service) Extract(ctx context.Context, project, user, agentID, answer string) (Extracted, error) {
+	return s.extract(ctx, project, user, answer, &extraction{agentID: agentID})
+}
+
+// ExtractPart is Extract for the answer to a Part of a call, from and to as that had them. An entry
+// that rests on what was read before is a duplicate. If it is called again for the same part, it
+// stores nothing.
+func (s *Service) ExtractPart(ctx context.Context, project, user, agentID, answer string, from, to Read) (Extracted, error) {
+	return s.extract(ctx, project, user, answer, &extraction{agentID: agentID, from: from, to: to})
+}
+
+func (s *Service) extract(ctx context.Context, project, user, answer string, x *extraction) (out Extracted, err error) {
 	entries, err := Parse(answer)
 	if err != nil {
 		return out, err
@@ -82,8 +93,7 @@ func (s *Service) Extract(ctx context.Context, project, user, agentID, answer st
 	if err != nil {
 		return out, err
 	}
-	x := &extraction{agentID: agentID}
-	if agentID != "" {
+	if x.agentID != "" {
 		if err := s.load(ctx, project, user, x); err != nil {
 			return out, err
 		}
@@ -147,6 +157,10 @@ type extraction struct {
 	version memory.Version
 	msgs    []memory.Message // of the call that count, in order
 	list    []*candidate
+	// from and to are where a part of the call begins and ends; zero is the whole call.
+	from, to Read
+	least    int64 // the first message that a source may begin with
+	of       int   // facts that were extracted from the call
 }
 
 // load reads the call.
@@ -172,6 +186,9 @@ func (s *Service) load(ctx context.Context, project, user string, x *extraction)
 	if mem.Inherited != nil { // it is proved by the call that it comes from
 		first = max(first, mem.Inherited.UpToSeq+1)
 	}
+	if before := x.from.UpTo - maxBefore; before > first {
+		x.least, first = before, max(first, before-maxBefore)
+	}
 	q := memory.MessageQuery{AfterSeq: max(first-1, h.NextSeq-1-maxCall), Limit: 500}
 	for {
 		msgs, err := s.cfg.Ledger.Messages(ctx, project, x.agentID, q)
@@ -179,6 +196,9 @@ func (s *Service) load(ctx context.Context, project, user string, x *extraction)
 			return err
 		}
 		for i := range msgs {
+			if x.to.UpTo > 0 && msgs[i].Seq > x.to.UpTo {
+				return nil
+			}
 			if said(&msgs[i], names) && msgs[i].InHistory() || lost(&msgs[i]) {
 				x.msgs = append(x.msgs, msgs[i])
 			}
@@ -229,7 +249,7 @@ func (c *candidate) check(raw json.RawMessage, x *extraction) {
 		return
 	}
 	if x.agentID != "" {
-		c.new.Source = &Source{AgentID: x.agentID, FromSeq: in.FromSeq, ToSeq: in.ToSeq, Quote: in.Quote, Speaker: speakerOf(&in)}
+		c.new.Source = &Source{AgentID: x.agentID, FromSeq: max(in.FromSeq, x.least), ToSeq: in.ToSeq, Quote: in.Quote, Speaker: speakerOf(&in), Read: x.to.UpTo}
 		if strings.TrimSpace(in.Quote) == "" {
 			c.reject(ReasonQuote, "the entry has no quote")
 			return
@@ -283,17 +303,15 @@ func messageOf(err error) string {
 
 // store puts the candidates among the facts of the caller.
 func (x *extraction) store(t *change, ids []string, out *Extracted) {
-	of, active := 0, 0 // facts of this call, and active facts
-	said := map[string]bool{}
+	active := 0
+	said := map[string]*Fact{}
+	x.resume(t.caller)
 	for _, e := range t.facts {
-		if e.Source != nil && e.Source.AgentID == x.agentID && e.By == ByExtractor && x.agentID != "" {
-			of++
-		}
 		if e.State == Active {
 			active++
 		}
 		if e.State == Active || e.State == Draft {
-			said[meaning(e.Kind, e.Content)] = true
+			said[meaning(e.Kind, e.Content)] = e.Fact
 		}
 	}
 	for i, c := range x.list {
@@ -305,11 +323,15 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 		case c.rejected != nil:
 			out.Rejected = append(out.Rejected, *c.rejected)
 			continue
-		case of >= MaxExtracted:
+		case x.of >= MaxExtracted:
 			reject(ReasonTooMany, "a call has at most 12 facts")
 			continue
-		case said[meaning(c.new.Kind, c.new.Content)]:
+		case x.to.UpTo > 0 && !x.isNew(&c.new):
+			reject(ReasonDuplicate, "what proves it was read for facts before")
+			continue
+		case said[meaning(c.new.Kind, c.new.Content)] != nil:
 			reject(ReasonDuplicate, "the caller has this fact already")
+			x.seen(t, said[meaning(c.new.Kind, c.new.Content)], c)
 			continue
 		}
 		if c.op == "supersede" {
@@ -338,10 +360,20 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 			t.supersede(old, f.ID, c.new.Cause)
 			delete(said, meaning(old.Kind, old.Content))
 		}
-		said[meaning(f.Kind, f.Content)] = true
+		said[meaning(f.Kind, f.Content)] = f
 		out.Facts = append(out.Facts, f)
-		of++
+		x.of++
 	}
+}
+
+// seen notes that the caller said an active fact again in another call than the one it comes from.
+func (x *extraction) seen(t *change, f *Fact, c *candidate) {
+	if x.agentID == "" || c.new.Draft || f.State != Active || f.Source != nil && f.Source.AgentID == x.agentID || t.puts[f.ID] != nil {
+		return
+	}
+	f = edit(f)
+	f.SeenUS = t.now.UnixMicro()
+	t.put(f, EventReinforced, c.new.Cause)
 }
 
 // meaning returns what is the same for two facts that say the same.

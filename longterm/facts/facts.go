@@ -79,6 +79,9 @@ type Source struct {
 	// Heard is the method by which it is known that the quote was heard; "" for words of the
 	// caller.
 	Heard string `json:"heard,omitempty"`
+	// Read is the last message that the extraction read that found the fact, if it may have read a
+	// part of the call; 0 for others.
+	Read int64 `json:"read,omitempty"`
 	// Checked is the agent's version of the last check that is stored.
 	Checked memory.Version `json:"checked,omitzero"`
 }
@@ -155,9 +158,12 @@ type New struct {
 	// ValidFromMS and ValidToMS are Unix ms; 0 is open.
 	ValidFromMS, ValidToMS int64
 	Source                 *Source // nil has none
-	Draft                  bool    // is not to be used until it is accepted
-	By                     string
-	Cause                  string
+	// CreatedMS and SeenMS, in Unix ms, are when a fact that comes from elsewhere was first added
+	// and last seen there; 0 is now, of SeenMS CreatedMS if that is set.
+	CreatedMS, SeenMS int64
+	Draft             bool // is not to be used until it is accepted
+	By                string
+	Cause             string
 }
 
 // check cleans a new fact and returns fault.Invalid or fault.Missing for one that cannot be stored.
@@ -270,6 +276,19 @@ func share(field string, x float64) error {
 	return nil
 }
 
+// checkTimes refuses times that cannot have been.
+func (n *New) checkTimes(now time.Time) error {
+	switch ms := now.UnixMilli(); {
+	case n.CreatedMS > ms:
+		return fault.At(fault.Invalid, "created_at", "must not be in the future")
+	case n.SeenMS > ms:
+		return fault.At(fault.Invalid, "last_seen_at", "must not be in the future")
+	case n.SeenMS != 0 && (n.CreatedMS == 0 || n.SeenMS < n.CreatedMS):
+		return fault.At(fault.Invalid, "last_seen_at", "needs a created_at that is not after it")
+	}
+	return nil
+}
+
 // round removes what adding tenths leaves in a binary number, so that .7 and .1 are .8.
 func round(x float64) float64 { return math.Round(x*1e9) / 1e9 }
 
@@ -298,7 +317,30 @@ func (n *New) fact(id string, now time.Time) *Fact {
 		s := *n.Source
 		f.Source = &s
 	}
+	if n.CreatedMS != 0 {
+		f.CreatedUS = n.CreatedMS * 1000
+		f.SeenUS = max(f.CreatedUS, n.SeenMS*1000)
+		if f.State == Active {
+			f.ActiveMS = n.CreatedMS
+		}
+	}
 	return f
+}
+
+// faded returns the fact with the confidence that is left of the stored one, which is that of when
+// it was last seen: half of it after each half-life, in steps of a hundredth. 0 = all of it.
+func (f *Fact) faded(halfLife time.Duration, now time.Time) *Fact {
+	if halfLife == 0 {
+		return f
+	}
+	since := max(0, now.Sub(time.UnixMicro(f.SeenUS)))
+	left := math.Round(100*math.Exp2(-float64(since)/float64(halfLife))) / 100
+	if left == 1 {
+		return f
+	}
+	c := *f
+	c.Confidence = round(f.Confidence * left)
+	return &c
 }
 
 // order returns when the fact, or the first that it supersedes, was added.

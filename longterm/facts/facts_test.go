@@ -24,7 +24,7 @@ import (
 // own.
 type kit struct {
 	*facts.Service
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	calls  *agents.Service
 	now    atomic.Int64 // Unix ms
@@ -34,7 +34,7 @@ type kit struct {
 
 const project, anna = "p", "anna"
 
-func newKit(t *testing.T, edit func(*facts.Config)) *kit {
+func newKit(t testing.TB, edit func(*facts.Config)) *kit {
 	t.Helper()
 	store := storetest.New(t)
 	k := &kit{t: t, ctx: t.Context()}

@@ -51,7 +51,7 @@ func (s *Service) Get(ctx context.Context, project, user, id string) (*Fact, err
 	}
 	defer c.leave()
 	if e := c.facts[id]; e != nil {
-		return e.Fact, nil
+		return s.faded(e.Fact), nil
 	}
 	return nil, notFound(id)
 }
@@ -63,10 +63,12 @@ func (s *Service) List(ctx context.Context, project, user string, q Query) ([]*F
 		return nil, err
 	}
 	defer c.leave()
-	out := c.list(q.fits)
-	slices.SortStableFunc(out, func(a, b *Fact) int { return cmp.Or(cmp.Compare(b.SeenUS, a.SeenUS), older(b, a)) })
+	out := s.fade(c.list(q.fits))
+	slices.SortStableFunc(out, lastSeen)
 	return out, nil
 }
+
+func lastSeen(a, b *Fact) int { return cmp.Or(cmp.Compare(b.SeenUS, a.SeenUS), older(b, a)) }
 
 // Search returns the facts with a text in their content or one of their topics, in any case, the
 // surest first and the oldest of equals. If there are more than TopK, a search for words keeps
@@ -77,7 +79,7 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query) ([]
 		return nil, err
 	}
 	defer c.leave()
-	return search(c.list(q.fits), q), nil
+	return search(s.fade(c.list(q.fits)), q), nil
 }
 
 func search(list []*Fact, q Query) []*Fact {
@@ -166,7 +168,7 @@ func (s *Service) Context(ctx context.Context, project, user, query string, topK
 		return f.State == Active && f.ValidFromMS <= now && strings.TrimSpace(f.Content) != ""
 	})
 	c.leave()
-	list = search(list, Query{Text: query, Words: true, TopK: topK})
+	list = search(s.fade(list), Query{Text: query, Words: true, TopK: topK})
 	var b Block
 	left := budget*recall.BytesPerToken - len(heading)
 	for _, f := range list {

@@ -3,7 +3,10 @@ package facts
 import (
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/longterm/recall"
@@ -16,10 +19,13 @@ import (
 //
 //   - It is refused if a word of it stands only in what was not heard of the call. If the caller's
 //     words say something of their own, it is a draft: a model may name what was asked for.
-//   - It is a draft if it is not certain how much of the answers was heard, or if one was cut and
-//     the heard words do not cover all that the fact says.
-//   - If the caller's words say something of their own, an answer before them that was cut makes
-//     it a draft unless they cover two thirds of what it says.
+//   - It is a draft if it is not certain how much of the answers was heard, or if one of the last
+//     five was cut and the heard words do not cover all that the fact says: "shall I do that?" asks
+//     about what came before.
+//   - If the caller's words say something of their own, an answer right before them that was cut
+//     makes it a draft unless they cover two thirds of what it says. If they agree to something,
+//     too, or are few and have none of its words, so does any of the last five, unless what was
+//     heard covers it.
 func heard(f *Fact, all, at []memory.Message) verdict {
 	if provedByOwn(f, all) { // most are, and the rest of the call need not be searched
 		return verdict{}
@@ -35,18 +41,21 @@ func heard(f *Fact, all, at []memory.Message) verdict {
 		}
 		return weak(w.unheardIn)
 	}
-	cut := slices.IndexFunc(w.answers, cutShort)
+	cut := lastCut(all, at[0].Seq)
+	total := w.covered(slices.Concat(w.own, w.heard, w.before))
 	if !bare {
-		if cut >= 0 && 3*own < 2*len(w.claim) {
-			return weak(w.answers[cut])
+		direct := slices.ContainsFunc(w.answers, cutShort)
+		agrees := consents(at) || len(w.quote) <= few && w.covered(w.quote) == 0
+		if cut != nil && 3*own < 2*len(w.claim) && (direct || agrees && total < len(w.claim)) {
+			return weak(cut)
 		}
 		return verdict{}
 	}
 	if len(w.answers) == 0 {
 		return verdict{reason: ReasonProposal}
 	}
-	if cut >= 0 && (len(w.claim) == 0 || w.covered(slices.Concat(w.own, w.heard)) < len(w.claim)) {
-		return weak(w.answers[cut])
+	if cut != nil && (len(w.claim) == 0 || total < len(w.claim)) {
+		return weak(cut)
 	}
 	if i := slices.IndexFunc(w.answers, uncertain); i >= 0 {
 		return weak(w.answers[i])
@@ -60,6 +69,31 @@ func uncertain(m *memory.Message) bool { return m.Method.Rank() <= memory.Discon
 // cutShort reports whether some of an answer was not heard.
 func cutShort(m *memory.Message) bool {
 	return m.Role == memory.Assistant && (m.CutGenerated || fold(m.Original()).text != fold(m.Content).text)
+}
+
+// few is how many words callers may have of their own that perhaps only agree: "count me in".
+const few = 3
+
+// open is how many answers back an offer may be that a caller still agrees to.
+const open = 5
+
+// lastCut returns the last of the newest answers before a message of which something was not heard,
+// or nil.
+func lastCut(all []memory.Message, before int64) *memory.Message {
+	n := 0
+	for i := range slices.Backward(all) {
+		m := &all[i]
+		if m.Role != memory.Assistant || m.Seq >= before {
+			continue
+		}
+		if n++; n > open {
+			break
+		}
+		if lost(m) || cutShort(m) {
+			return m
+		}
+	}
+	return nil
 }
 
 // words are the words of a fact beside those of its proof.
@@ -180,8 +214,8 @@ func among(t recall.Term, list []recall.Term) bool {
 	return slices.ContainsFunc(list, func(o recall.Term) bool { return akin(t, o) })
 }
 
-// akin reports whether two words have the same stem, or one begins with the other, as payment does
-// with pay.
+// akin reports whether two words have the same stem, one begins with the other, as payment does
+// with pay, or two thirds of both are the same beginning, as of allergy and allergic.
 func akin(a, b recall.Term) bool {
 	if slices.ContainsFunc(a, func(form string) bool { return slices.Contains(b, form) }) {
 		return true
@@ -192,7 +226,20 @@ func akin(a, b recall.Term) bool {
 	}
 	first, _ := utf8.DecodeRuneInString(short)
 	n := utf8.RuneCountInString(short)
-	return strings.HasPrefix(long, short) && !text.Unspaced(first) && (n >= 4 || n == 3 && endings[long[len(short):]])
+	switch {
+	case text.Unspaced(first):
+		return false
+	case strings.HasPrefix(long, short):
+		return n >= 4 || n == 3 && endings[long[len(short):]]
+	}
+	same := 0
+	for i, r := range short {
+		if !strings.HasPrefix(long[i:], string(r)) {
+			break
+		}
+		same++
+	}
+	return same >= 4 && 3*same >= 2*utf8.RuneCountInString(long)
 }
 
 // endings are those of words that a word of three letters is the beginning of.
@@ -217,6 +264,23 @@ var assent = termSet(`yes yeah yep yup uh um uhm hm hmm mhm mm ah oh well so sur
 	gracias acuerdo de no correcto sì va bene certo perfetto grazie d'accordo esatto goed prima
 	akkoord graag dank nee sim claro certo tudo bem obrigado obrigada não はい いいえ お願いします 好 好的 是
 	是的 可以 行 没问题 да хорошо ладно конечно нет tak dobrze oczywiście nie 네 예 좋아요 아니요 हाँ ठीक`)
+
+// agreeing are the words of those that callers agree with.
+var agreeing = wordSet(`yes yeah yep yup mhm mm sure ok okay fine good great perfect right alright agreed agree
+	deal absolutely definitely certainly gladly super ja jo jawohl genau gut gerne klar einverstanden
+	ordnung passt abgemacht oui marché volontiers estupendo venga hecho adelante oui accord d'accord daccord bon bien parfait volontiers sí si vale claro perfecto bueno acuerdo sì va
+	certo perfetto goed prima akkoord graag sim да хорошо ладно конечно tak dobrze oczywiście 네 예
+	좋아요 हाँ ठीक はい お願いします 好 好的 是 是的 可以 行 没问题`)
+
+// consents reports whether messages of a caller agree to something.
+func consents(at []memory.Message) bool {
+	return slices.ContainsFunc(at, func(m memory.Message) bool {
+		words := strings.FieldsFunc(strings.ToLower(norm.NFC.String(m.Content)), func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsMark(r) && r != '\''
+		})
+		return slices.ContainsFunc(words, func(w string) bool { return agreeing[w] })
+	})
+}
 
 func termSet(s string) map[string]bool {
 	out := map[string]bool{}

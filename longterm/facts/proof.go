@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -57,6 +58,7 @@ type verdict struct {
 	weak    bool   // it stands, but it is not certain that the caller heard the words
 	method  string
 	version memory.Version // of the agent, from before the check
+	end     int64          // the last message that the check depends on; see around
 }
 
 // counts reports whether a message was said or heard. A message that only left the window counts.
@@ -84,7 +86,7 @@ func (s *Service) prove(ctx context.Context, project, user string, f *Fact) (ver
 		}
 		version = memory.Version{Rev: h.Rev}
 	}
-	msgs, err := s.around(ctx, project, f.Source, names)
+	msgs, _, err := s.around(ctx, project, f.Source, names)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -117,14 +119,14 @@ func (s *Service) versions(ctx context.Context, project string, names []string) 
 }
 
 // around returns the messages of a source, maxBefore before it, and what comes after it up to the
-// caller's next words; those that count, and those that were lost.
-func (s *Service) around(ctx context.Context, project string, src *Source, names []string) ([]memory.Message, error) {
-	var out []memory.Message
+// caller's next words; those that count, and those that were lost. end is the place of these words,
+// or beyond all messages if the caller has not spoken yet.
+func (s *Service) around(ctx context.Context, project string, src *Source, names []string) (out []memory.Message, end int64, err error) {
 	q := memory.MessageQuery{AfterSeq: max(src.FromSeq-1-maxBefore, 0), Limit: maxBefore + 100}
 	for {
 		msgs, err := s.cfg.Ledger.Messages(ctx, project, src.AgentID, q)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for i := range msgs {
 			m := &msgs[i]
@@ -132,12 +134,12 @@ func (s *Service) around(ctx context.Context, project string, src *Source, names
 				out = append(out, *m)
 			}
 			if src.endsAt(m, said(m, names)) {
-				return src.within(out), nil
+				return src.within(out), m.Seq, nil
 			}
 			q.AfterSeq = m.Seq
 		}
 		if len(msgs) < q.Limit {
-			return src.within(out), nil
+			return src.within(out), math.MaxInt64, nil
 		}
 	}
 }
@@ -213,10 +215,15 @@ func agreed(f *Fact, msgs, all, at []memory.Message) verdict {
 	if !slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Role == memory.User && m.Seq > last.Seq }) {
 		return verdict{reason: ReasonNoAnswer}
 	}
-	if newWords(f, all, at).unheard() {
+	w := newWords(f, all, at)
+	if w.unheard() {
 		return verdict{reason: ReasonUnheard}
 	}
 	v := verdict{method: string(last.Method)}
+	// "Shall I do that?" asks about what came before.
+	if cut := lastCut(all, proposal[0].Seq); cut != nil && 2*w.covered(slices.Concat(w.own, w.heard)) < len(w.claim) {
+		v.weak, v.reason, v.method = true, ReasonWeak, string(cut.Method)
+	}
 	for i := range proposal {
 		// What was cut may have been a condition, even if all that the agreement says was heard.
 		if m := &proposal[i]; uncertain(m) || cutShort(m) {
@@ -275,11 +282,15 @@ func fold(s string) folded {
 	s = strings.ToLower(norm.NFKC.String(s))
 	var b strings.Builder
 	var f folded
-	gap, last := true, rune(0)
-	for _, r := range s {
+	gap, last, long := true, rune(0), 0
+	for i, r := range s {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) {
-			gap = gap || r != '\'' && r != '’' // not within don't
+			within := r == '\'' || r == '’' // a word: don't, but not j'habite
+			gap = gap || !within || long <= 2 && elided(s[i+len(string(r)):])
 			continue
+		}
+		if long++; gap {
+			long = 1
 		}
 		free := text.Unspaced(r)
 		if gap && unicode.IsDigit(r) && unicode.IsDigit(last) {
@@ -294,6 +305,19 @@ func fold(s string) folded {
 	}
 	f.text, f.edge = b.String(), append(f.edge, true)
 	return f
+}
+
+// elided reports whether a text begins with a word of at least three letters, as after an article
+// or a pronoun that has lost its vowel.
+func elided(s string) bool {
+	n := 0
+	for _, r := range s {
+		if !unicode.IsLetter(r) {
+			break
+		}
+		n++
+	}
+	return n >= 3
 }
 
 // has reports whether whole words of the text are those of a folded quote.
@@ -419,9 +443,25 @@ func (s *Service) settleSome(ctx context.Context, project, user string) (settled
 
 // settle looks for facts whose time is over or whose proof has changed.
 func (s *Service) settle(ctx context.Context, t *change) error {
+	open := func(f *Fact) bool { return f.State == Active || f.State == Draft }
 	var versions map[string]memory.Version
-	active, _ := t.active()
-	for _, f := range t.list(func(f *Fact) bool { return f.State == Active || f.State == Draft }) {
+	for _, e := range t.facts {
+		if open(e.Fact) && e.Source != nil {
+			var err error
+			if versions, err = s.versions(ctx, t.project, t.names); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	due := func(f *Fact) bool {
+		if f.Source == nil || f.ended(t.now) {
+			return open(f) && f.ended(t.now)
+		}
+		version, ok := versions[f.Source.AgentID]
+		return open(f) && (!ok || version != t.facts[f.ID].checked)
+	}
+	for _, f := range t.list(due) {
 		if now, err := t.get(f.ID); err != nil || now != f {
 			continue // changed by one before it
 		}
@@ -432,15 +472,6 @@ func (s *Service) settle(ctx context.Context, t *change) error {
 			t.put(edit(f), EventExpired, causeTime)
 			continue
 		}
-		if f.Source == nil {
-			continue
-		}
-		if versions == nil {
-			var err error
-			if versions, err = s.versions(ctx, t.project, t.names); err != nil {
-				return err
-			}
-		}
 		v, changed, err := s.again(ctx, t, f, versions)
 		switch {
 		case err != nil:
@@ -450,18 +481,18 @@ func (s *Service) settle(ctx context.Context, t *change) error {
 			t.withdraw(f, v.reason, causeEvidence)
 		case v.weak && f.State == Active && !f.Accepted:
 			t.demote(f, v)
-		case f.State == Draft && f.Reason == ReasonWeak && !v.weak && active < MaxActive:
+		case f.State == Draft && f.Reason == ReasonWeak && !v.weak && t.room():
 			if err := s.allowed(ctx, t.project, t.user); fault.Is(err, fault.Forbidden) {
 				continue // it is checked again, for the consent may change
 			} else if err != nil {
 				return err
 			}
-			active++
 			f = edit(f)
 			f.Source.Heard, f.Source.Checked = v.method, v.version
 			t.activate(f, EventAccepted, causeEvidence)
 		default:
-			t.facts[f.ID].checked = v.version
+			e := t.facts[f.ID]
+			e.checked, e.end = v.version, v.end
 		}
 	}
 	return nil
@@ -488,10 +519,17 @@ func (s *Service) again(ctx context.Context, t *change, f *Fact, versions map[st
 		version = memory.Version{Rev: h.Rev}
 		versions[id] = version
 	}
-	if t.facts[f.ID].checked == version {
+	e := t.facts[f.ID]
+	if e.checked == version {
 		return v, false, nil
 	}
-	msgs, err := s.around(ctx, t.project, f.Source, t.names)
+	if same, err := s.untouched(ctx, t, e, version); same || err != nil {
+		if same {
+			e.checked = version
+		}
+		return v, false, err
+	}
+	msgs, end, err := s.around(ctx, t.project, f.Source, t.names)
 	if fault.Is(err, fault.NotFound) {
 		return v, false, nil
 	}
@@ -499,6 +537,35 @@ func (s *Service) again(ctx context.Context, t *change, f *Fact, versions map[st
 		return v, false, err
 	}
 	v = judge(f, msgs)
-	v.version = version
+	v.version, v.end = version, end
 	return v, true, nil
+}
+
+// maxChanged is how many changed messages of a call are read to see which proofs they touch.
+const maxChanged = 200
+
+// untouched reports whether none of the messages that prove a fact has changed since its last
+// check, although its agent has: a call that runs changes with every turn.
+func (s *Service) untouched(ctx context.Context, t *change, e *entry, now memory.Version) (bool, error) {
+	was := e.checked
+	// Changes that revisions do not show, such as an import, raise Ver alone.
+	if e.end == 0 || was.No != now.No || now.Rev < was.Rev || now.Ver-was.Ver != now.Rev-was.Rev && now.Ver > 0 {
+		return false, nil
+	}
+	id := e.Source.AgentID
+	since, ok := t.since[id]
+	if !ok || since.rev > was.Rev {
+		msgs, err := s.cfg.Ledger.Messages(ctx, t.project, id, memory.MessageQuery{AfterRev: was.Rev, Limit: maxChanged})
+		if fault.Is(err, fault.NotFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		since = changes{was.Rev, msgs}
+		t.since[id] = since
+	}
+	return len(since.msgs) < maxChanged && !slices.ContainsFunc(since.msgs, func(m memory.Message) bool {
+		return m.Rev > was.Rev && m.Seq >= e.Source.FromSeq-maxBefore && m.Seq <= e.end
+	}), nil
 }

@@ -50,7 +50,7 @@ func (s *Service) Recall(ctx context.Context, project, user string, q recall.Que
 	var out []Hit
 	for i := range found {
 		h := &found[i]
-		f := c.facts[h.Call].Fact
+		f := s.faded(c.facts[h.Call].Fact)
 		out = append(out, Hit{Fact: f, Score: share*h.Score + sureness*f.Confidence, Parts: h.Parts})
 	}
 	slices.SortStableFunc(out, func(a, b Hit) int { return cmp.Compare(b.Score, a.Score) })
@@ -60,8 +60,12 @@ func (s *Service) Recall(ctx context.Context, project, user string, q recall.Que
 // prepare brings the index up to date with the facts.
 func (c *caller) prepare() {
 	if c.index == nil {
-		c.index, c.indexed = recall.NewIndex(), map[string]int64{}
+		c.index, c.indexed, c.stale = recall.NewIndex(), map[string]int64{}, true
 	}
+	if !c.stale {
+		return
+	}
+	c.stale = false
 	for id := range c.indexed {
 		if c.facts[id] == nil {
 			c.index.RemoveCall(id)

@@ -35,6 +35,9 @@ type Config struct {
 	Now     func() time.Time
 	NewID   func() string // sortable by time
 	Events  Events
+	// HalfLife is the time after which half of a fact's confidence is left if it is not seen again;
+	// 0 = it stays.
+	HalfLife time.Duration
 	// Count is called for metrics with what happened to facts: the name of an event, or "rejected"
 	// with a reason.
 	Count func(what, reason string)
@@ -87,9 +90,11 @@ type caller struct {
 	facts         map[string]*entry
 	// gone are agents of sources that are no longer stored.
 	gone map[string]bool
-	// index is for Recall, with the revisions of the facts in it; nil until it is needed.
+	// index is for Recall, with the revisions of the facts in it; nil until it is needed. It is
+	// stale if facts have changed since.
 	index   *recall.Index
 	indexed map[string]int64
+	stale   bool
 }
 
 // entry is a stored fact.
@@ -97,6 +102,13 @@ type entry struct {
 	*Fact
 	rev     int64
 	checked memory.Version // of the source's agent, when the proof last stood
+	end     int64          // the last message that the proof depends on; 0 = unknown
+}
+
+// changes are the messages of a call that have changed since a revision, or the first of them.
+type changes struct {
+	rev  int64
+	msgs []memory.Message
 }
 
 // NewService returns a Service.
@@ -134,6 +146,7 @@ func (c *caller) Bytes() int64 { return c.bytes * 6 }
 // Take takes over records.
 func (c *caller) Take(list []record.Record, now record.State) error {
 	c.bytes = now.Bytes
+	c.stale = c.stale || len(list) > 0
 	for _, r := range list {
 		if r.Deleted {
 			delete(c.facts, r.ID)
@@ -172,14 +185,36 @@ func older(a, b *Fact) int {
 type change struct {
 	*caller
 	now     time.Time
+	half    time.Duration // Config.HalfLife
 	puts    map[string]*Fact
 	drops   []string
 	notices []Notice
 	counts  []string
+	since   map[string]changes // by agent
 }
 
 func (s *Service) newChange(c *caller) *change {
-	return &change{caller: c, now: s.cfg.Now(), puts: map[string]*Fact{}}
+	return &change{caller: c, now: s.cfg.Now(), half: s.cfg.HalfLife, puts: map[string]*Fact{}, since: map[string]changes{}}
+}
+
+// faded is Fact.faded at the time of the change.
+func (t *change) faded(f *Fact) *Fact { return f.faded(t.half, t.now) }
+
+// faded is Fact.faded now; nil stays nil.
+func (s *Service) faded(f *Fact) *Fact {
+	if f == nil {
+		return nil
+	}
+	return f.faded(s.cfg.HalfLife, s.cfg.Now())
+}
+
+// fade has the facts of a list as faded returns them.
+func (s *Service) fade(list []*Fact) []*Fact {
+	now := s.cfg.Now()
+	for i, f := range list {
+		list[i] = f.faded(s.cfg.HalfLife, now)
+	}
+	return list
 }
 
 // get returns a fact as the change leaves it, or fault.NotFound.
@@ -219,7 +254,7 @@ func (t *change) put(f *Fact, name, cause string) {
 		}
 	}
 	f.Confidence = round(f.Confidence)
-	f.History = append(slices.Clone(f.History), Event{AtMS: ms, Name: name, Cause: cause, State: f.State, Confidence: f.Confidence})
+	f.History = append(slices.Clone(f.History), Event{AtMS: ms, Name: name, Cause: cause, State: f.State, Confidence: t.faded(f).Confidence})
 	f.History = f.History[max(0, len(f.History)-maxHistory):]
 	var was State
 	if old, err := t.get(f.ID); err == nil {
@@ -267,6 +302,12 @@ func (s *Service) update(ctx context.Context, project, user string, decide func(
 // retry is record.Retry for facts.
 func retry(ctx context.Context, change func() error) error {
 	return record.Retry(ctx, "the facts of this caller", change)
+}
+
+// room reports whether there may be one more active fact after the change.
+func (t *change) room() bool {
+	_, after := t.active()
+	return after < MaxActive
 }
 
 // active returns how many facts are active before and after a change.

@@ -2,7 +2,6 @@ package recall
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"slices"
 )
@@ -104,13 +103,13 @@ func normalize(s []float32) {
 		best = max(best, v)
 	}
 	if best > 0 {
-		scale(s, 1/best)
+		divide(s, best)
 	}
 }
 
-func scale(s []float32, by float32) {
+func divide(s []float32, by float32) {
 	for i := range s {
-		s[i] *= by
+		s[i] /= by
 	}
 }
 
@@ -206,7 +205,7 @@ func (r *ranking) best(q *Query, n int) []candidate {
 			bonus[f] += float32(w0.when)
 		}
 	}
-	top := worstFirst{r: r}
+	top := make([]candidate, 0, n) // a heap, the worst first
 	for at := range x.slots {
 		s := &x.slots[at]
 		if s.doc < 0 {
@@ -217,32 +216,39 @@ func (r *ranking) best(q *Query, n int) []candidate {
 			continue
 		}
 		c := candidate{int32(at), score + bonus[s.flags]}
-		full := len(top.list) == n
-		if full && (c.score < top.list[0].score || r.before(top.list[0], c) < 0) {
+		full := len(top) == n
+		if full && (c.score < top[0].score || r.before(top[0], c) < 0) {
 			continue
 		}
 		if d := &x.docs[s.doc]; !q.fits(d) || q.excepts(d) {
 			continue
 		}
 		if full {
-			top.list[0] = c
-			heap.Fix(&top, 0)
-		} else {
-			heap.Push(&top, c)
+			top[0] = c
+			r.sift(top, 0)
+		} else if top = append(top, c); len(top) == n {
+			for i := n / 2; i >= 0; i-- {
+				r.sift(top, i)
+			}
 		}
 	}
-	slices.SortFunc(top.list, r.before)
-	return top.list
+	slices.SortFunc(top, r.before)
+	return top
 }
 
-// worstFirst is a heap of candidates.
-type worstFirst struct {
-	r    *ranking
-	list []candidate
+// sift moves a candidate of a heap down to its place.
+func (r *ranking) sift(heap []candidate, i int) {
+	for {
+		worst := i
+		for _, child := range [...]int{2*i + 1, 2*i + 2} {
+			if child < len(heap) && r.before(heap[worst], heap[child]) < 0 {
+				worst = child
+			}
+		}
+		if worst == i {
+			return
+		}
+		heap[i], heap[worst] = heap[worst], heap[i]
+		i = worst
+	}
 }
-
-func (h *worstFirst) Len() int           { return len(h.list) }
-func (h *worstFirst) Less(i, j int) bool { return h.r.before(h.list[i], h.list[j]) > 0 }
-func (h *worstFirst) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
-func (h *worstFirst) Push(v any)         { h.list = append(h.list, v.(candidate)) }
-func (h *worstFirst) Pop() any           { panic("not used") }

@@ -61,5 +61,5 @@ func (x *Index) relate(words, out []float32) {
 		words[i] += factor * out[i]
 		highest = max(highest, words[i])
 	}
-	scale(words, 1/highest)
+	divide(words, highest)
 }

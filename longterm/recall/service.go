@@ -23,6 +23,8 @@ import (
 const (
 	page  = 500 // how many messages are read at a time
 	batch = 8   // how many are put into an index while searches wait
+	// turnTime is about how long a search takes for each turn of the caller.
+	turnTime = 70 * time.Nanosecond
 )
 
 // The values of Result.Degraded.
@@ -181,6 +183,9 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	}
 	e := s.caller(project, user, names)
 	c, out := e.Value, Result{Calls: len(now)}
+	end, _ := within.Deadline()
+	within, stop = context.WithDeadline(within, end.Add(-c.searchTime()))
+	defer stop()
 	embedding := s.embedQuery(within, c, q.Text, deadline)
 	defer embedding()
 	if e.Cold() {
@@ -220,6 +225,13 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	q.Searched = func(call string) bool { return searched[call] }
 	out.Hits, out.Strength = c.index.Search(q)
 	return out, nil
+}
+
+// searchTime returns about how long a search takes, which is kept of the time that there is to read.
+func (c *caller) searchTime() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(c.index.live) * turnTime
 }
 
 // holds reports whether the agent's messages are in the index as of a version.

@@ -3,6 +3,7 @@ package remember_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type world struct {
 
 	mu     sync.Mutex
 	agents map[string]memory.Agent
+	said   map[string]int64                          // how many messages, by call
 	log    []string                                  // what was asked and stored, in order
 	answer func(ctx context.Context) (string, error) // of the model
 	counts map[string]int
@@ -32,7 +34,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	return &world{
-		t: t, store: storetest.New(t).Store, agents: map[string]memory.Agent{}, counts: map[string]int{},
+		t: t, store: storetest.New(t).Store, agents: map[string]memory.Agent{}, said: map[string]int64{}, counts: map[string]int{},
 		answer: func(context.Context) (string, error) { return "[]", nil },
 	}
 }
@@ -53,24 +55,34 @@ func (w *world) noted() []string {
 func (w *world) server(name string) (*job.AfterCall, func()) {
 	r := job.New(job.Config{Store: w.store, Now: time.Now})
 	x := remember.Extractions(r, remember.Extraction{
-		Agent: func(_ context.Context, _, id string) (memory.Agent, error) {
+		Head: func(_ context.Context, _, id string) (memory.Head, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			a, ok := w.agents[id]
 			if !ok {
-				return a, fault.New(fault.NotFound, "agent not found")
+				return memory.Head{}, fault.New(fault.NotFound, "agent not found")
 			}
-			return a, nil
+			return memory.Head{Agent: &a, Rev: w.said[id]}, nil
 		},
-		Prompt: func(_ context.Context, a *memory.Agent) (remember.Prompt, bool, error) {
+		Part: func(_ context.Context, a *memory.Agent, p *job.Progress) (remember.Prompt, bool, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.said[a.ID] == 0 && !a.Status.Ended() {
+				return remember.Prompt{}, false, nil
+			}
+			p.UpTo = w.said[a.ID]
 			return remember.Prompt{System: "s", User: "u"}, a.Name != "silent", nil
 		},
 		Ask: func(ctx context.Context, a *memory.Agent, model string, _ remember.Prompt) (string, error) {
 			w.note(name + " asks " + model + " about " + a.ID)
 			return w.answer(ctx)
 		},
-		Extract: func(_ context.Context, a *memory.Agent, answer string) error {
-			w.note(name + " stores " + answer + " of " + a.ID)
+		Extract: func(_ context.Context, a *memory.Agent, answer string, from, to job.Progress) error {
+			part := ""
+			if to.UpTo > 0 {
+				part = fmt.Sprintf(" %d-%d", from.UpTo, to.UpTo)
+			}
+			w.note(name + " stores " + answer + " of " + a.ID + part)
 			return nil
 		},
 		RetryAfter: func(error) time.Duration { return 0 },
@@ -111,6 +123,12 @@ func (w *world) end(id string) {
 	a := w.agents[id]
 	a.Status = memory.Stopped
 	w.agents[id] = a
+}
+
+func (w *world) say(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said[id]++
 }
 
 // jobs returns how many stored jobs are still to be done.
@@ -283,6 +301,79 @@ func TestExtractSurvives(t *testing.T) {
 		synctest.Wait()
 		if got := w.noted(); len(got) != 2 || got[1] != "c stores [1] of two" || w.jobs() != 0 {
 			t.Errorf("after the claim: %q, %d jobs", got, w.jobs())
+		}
+	})
+}
+
+// TestExtractDuring: while a call runs, what is new is asked for once in each window, by one
+// server, and the end asks for the rest alone. What was asked for survives a server.
+func TestExtractDuring(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.server("a")
+		_, stopB := w.server("b")
+		defer func() { stopA(); stopB() }()
+		w.join(a, "one")
+		time.Sleep(10 * time.Minute) // fake time: nothing is said
+		for range 29 {
+			w.say("one")
+			time.Sleep(3 * time.Second) // fake time
+		}
+		got := w.noted()
+		if len(got) < 4 || len(got) > 6 {
+			t.Fatalf("in 87 s: %q", got)
+		}
+		stopA()
+		stopB()
+		a, stopA = w.server("c")
+		_, stopB = w.server("d")
+		time.Sleep(2 * time.Minute) // fake time
+		w.say("one")
+		w.end("one")
+		a.Ended("p", "one")
+		time.Sleep(2 * time.Minute) // fake time
+		from := 0
+		for _, l := range w.noted() {
+			if _, part, ok := strings.Cut(l, " of one "); ok {
+				begin, end := 0, 0
+				if _, err := fmt.Sscanf(part, "%d-%d", &begin, &end); err != nil || begin != from || end <= begin {
+					t.Errorf("%s comes after %d", l, from)
+				}
+				from = end
+			}
+		}
+		if from != 30 || w.jobs() != 0 || w.counts["ok"] != 1 || w.counts["part"] != len(w.noted())/2-1 || len(w.counts) != 2 {
+			t.Errorf("%q, %d jobs, %v", w.noted(), w.jobs(), w.counts)
+		}
+	})
+}
+
+// TestExtractDuringFails: what fails while a call runs is asked for again in the next window, at
+// most so often, and the end of the call has all of its tries.
+func TestExtractDuringFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		asked := 0
+		w.answer = func(context.Context) (string, error) {
+			asked++
+			return "", errors.New("overloaded")
+		}
+		x, stop := w.server("a")
+		defer stop()
+		w.join(x, "one")
+		w.say("one")
+		time.Sleep(2 * time.Hour) // fake time
+		synctest.Wait()
+		if asked != 20 || w.counts["retried"] != 20 || len(w.counts) != 1 {
+			t.Fatalf("%d requests, %v", asked, w.counts)
+		}
+		w.end("one")
+		time.Sleep(24 * time.Hour) // fake time
+		synctest.Wait()
+		if asked != 28 || w.counts["given_up"] != 1 || w.jobs() != 0 {
+			t.Errorf("%d requests, %v, %d jobs", asked, w.counts, w.jobs())
 		}
 	})
 }

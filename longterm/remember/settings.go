@@ -25,6 +25,7 @@ const (
 	minBudget = 50
 	maxBudget = 4000
 	maxModel  = 256 // bytes of extraction_model
+	maxEvery  = 3600
 )
 
 // Decode reads settings: a JSON object, whose absent and null fields are those of base, or the
@@ -47,7 +48,7 @@ func Decode(field string, raw json.RawMessage, base memory.Remember) (memory.Rem
 	}
 	targets := map[string]target{
 		"inject": {&out.Inject, "true or false"}, "recall": {&out.Recall, "a string"}, "position": {&out.Position, "a string"},
-		"extract": {&out.Extract, "true or false"}, "tools": {&out.Tools, "true or false"}, "extraction_model": {&out.ExtractionModel, "a string"},
+		"extract": {&out.Extract, "true or false"}, "extract_seconds": {&out.ExtractSeconds, "a whole number"}, "tools": {&out.Tools, "true or false"}, "extraction_model": {&out.ExtractionModel, "a string"},
 		"patterns": {&out.Patterns, "a list of strings"},
 		"top_k":    {&out.TopK, "a whole number"}, "budget_tokens": {&out.BudgetTokens, "a whole number"},
 	}
@@ -100,7 +101,7 @@ func check(field string, r *memory.Remember) error {
 	for _, f := range []struct {
 		name            string
 		value, min, max int
-	}{{"top_k", r.TopK, 1, maxTopK}, {"budget_tokens", r.BudgetTokens, minBudget, maxBudget}} {
+	}{{"top_k", r.TopK, 1, maxTopK}, {"budget_tokens", r.BudgetTokens, minBudget, maxBudget}, {"extract_seconds", r.ExtractSeconds, 0, maxEvery}} {
 		if f.value < f.min || f.value > f.max {
 			return fault.At(fault.Invalid, field+"."+f.name, "must be from %d to %d, not %d", f.min, f.max, f.value)
 		}

@@ -307,23 +307,38 @@ func clip(s string) string {
 }
 
 // Part returns the redacted form of a text that is the beginning of one of several texts, whose
-// redacted forms are wholes. If it ends within a number that one of them has replaced, the number
-// is left out.
+// redacted forms are wholes. If it ends within something that one of them has replaced, such as a
+// number or an address, that is left out.
 func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 	out := r.Text(part)
 	if r == nil {
 		return out
 	}
-	cut := WithoutNumber(out)
-	if cut == out {
-		return out
-	}
+	end := -1
 	for whole := range wholes {
-		if strings.HasPrefix(whole, cut+"[") {
-			return cut
+		if strings.HasPrefix(whole, out) {
+			return out
+		}
+		for i := range whole {
+			if !strings.HasPrefix(out, whole[:i]) {
+				break
+			}
+			if whole[i] == '[' && begins(out[i:], i == 0) {
+				end = max(end, i)
+			}
 		}
 	}
+	if end >= 0 {
+		return out[:end]
+	}
 	return out
+}
+
+// begins reports whether a text may be the beginning of what was replaced: it begins with a number
+// or, unless only that counts, is one word.
+func begins(s string, number bool) bool {
+	word, more, _ := strings.Cut(s, " ")
+	return strings.ContainsAny(word, "+0123456789") || WithoutNumber(word) != word || more == "" && !number
 }
 
 // WithoutNumber returns a text without the number at its end, which may be a part of a longer one.

@@ -225,10 +225,29 @@ func TestPart(t *testing.T) {
 	const whole = "It is [card], right?"
 	for in, want := range map[string]string{
 		"It is 4111 1111": "It is ", "It is 4111 1111, 1111...": "It is ", "It is four one one": "It is ", "It is 4111 1111 1111 1111": "It is [card]", "It is": "It is",
-		"It was 4111": "It was 4111",
+		"It was 4111": "It was 4111", "It is nice, isn't it?": "It is nice, isn't it?",
 	} {
 		if got := r.Part(in, slices.Values([]string{whole})); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestPartAnywhere: wherever a text is cut, nothing is left of what its redacted form has replaced.
+func TestPartAnywhere(t *testing.T) {
+	t.Parallel()
+	r := all()
+	for _, whole := range []string{
+		"Your number is 0176 1234 5678, right?", "It is +49 176 12345678, right?", "Your card is 4111 1111 1111 1111, right?", "Your IBAN is DE89 3704 0044 0532 0130 00, ok?",
+		"Your card is four one one one one one one one one one one one one one one one, ok?", "The pin is 4711, ok?", "Your pin is four seven one one.", "Write to anna.berg@example.com now.",
+		"Call 0176-1234-5678 or write to a@mail.example.", "4111 1111 1111 1111 is your card.",
+	} {
+		red := r.Text(whole)
+		for i := range whole {
+			got := r.Part(whole[:i], slices.Values([]string{"Hello.", red}))
+			if !strings.HasPrefix(red, got) {
+				t.Errorf("%q of %q became %q", whole[:i], red, got)
+			}
 		}
 	}
 }
