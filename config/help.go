@@ -82,7 +82,7 @@ var help = map[string]string{
 	"OTEL_SERVICE_NAME":                                  "Name of the service in traces. If neither this nor the next setting names one, heardlog.",
 	"OTEL_RESOURCE_ATTRIBUTES":                           "Further attributes of this server in traces: key=value, comma separated, values percent-encoded.",
 	"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only, span_and_event or true adds the texts of messages to traces. By default traces have none.",
-	"HEARDLOG_EMBEDDINGS_URL":                            "OpenAI-compatible endpoint that makes embeddings of the texts in vector collections, such as https://api.openai.com/v1/embeddings. Without it texts are compared by their words.",
+	"HEARDLOG_EMBEDDINGS_URL":                            "OpenAI-compatible endpoint that makes embeddings of the turns of callers and of the texts in vector collections, such as https://api.openai.com/v1/embeddings. Without it texts are compared by their words.",
 	"HEARDLOG_EMBEDDINGS_KEY":                            "Key sent to HEARDLOG_EMBEDDINGS_URL.",
 	"HEARDLOG_EMBEDDINGS_MODEL":                          "Model asked of HEARDLOG_EMBEDDINGS_URL.",
 	"HEARDLOG_EMBEDDINGS_DIMENSIONS":                     "Numbers of an embedding asked of HEARDLOG_EMBEDDINGS_URL. 0 = what the model has.",

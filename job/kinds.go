@@ -7,6 +7,7 @@ const (
 	MemorySummary  = "memory_summary"  // what leaves the memory of a running agent is summarized
 	Import         = "knowledge"       // a document becomes entries of a knowledge base
 	Embedding      = "embedding"       // documents of a collection get embeddings
+	TurnEmbedding  = "turn_embedding"  // turns of a caller get embeddings
 	EmbeddingModel = "embedding_model" // the endpoint of embeddings is asked which model it is
 	Checkpoint     = "checkpoint"      // the memory of an agent is saved
 	Retention      = "retention"       // a call is erased at the end of its own retention

@@ -14,10 +14,14 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// newAnswers creates the transport of LLM calls and what answers turns.
-func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
+// newTransport creates the transport of calls of LLMs and of the model of embeddings.
+func (a *App) newTransport(g *guard.Guard) {
 	a.transport = llmadapter.NewTransport(g.DialContext, nil)
 	a.closes(func(context.Context) error { a.transport.CloseIdleConnections(); return nil })
+}
+
+// newAnswers creates what answers turns.
+func (a *App) newAnswers(reg prometheus.Registerer) {
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
 	a.answers = turn.New(turn.Config{

@@ -192,12 +192,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if file, ok := a.store.(interface{ Purge(context.Context) error }); ok {
 		a.callers.Purge = file.Purge
 	}
-	a.recall = recall.NewService(recall.Config{
-		Ledger: a.store, Items: a.store, MaxMB: c.RecallMB, Who: a.callers.Recallable,
-		OnError: a.problem,
-	})
-	a.runs("recall", a.recall.Run)
-	a.onCallerErased(a.recall.Forget)
+	a.newTransport(g)
+	a.newVectors()
+	a.newRecall()
 	a.newKnowledge()
 	if err = a.newRemember(ctx, reg); err != nil {
 		return nil, err
@@ -213,8 +210,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	a.closes(func(ctx context.Context) error { a.closeTracing(ctx); return nil })
-	a.newAnswers(reg, g)
-	a.newVectors()
+	a.newAnswers(reg)
 	a.newUpkeep()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {

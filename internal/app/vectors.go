@@ -5,8 +5,27 @@ import (
 
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/vector"
 )
+
+// newRecall creates the service that searches calls, also by the embeddings of the model.
+func (a *App) newRecall() {
+	c := recall.Config{
+		Ledger: a.store, Items: a.store, MaxMB: a.cfg.RecallMB, Who: a.callers.Recallable, OnError: a.problem,
+		Records: a.store, Now: a.now,
+	}
+	if a.cfg.Embeddings.URL != "" {
+		c.Embedder = a.vectors
+	}
+	a.recall = recall.NewService(c)
+	if c.Embedder != nil {
+		a.recall.Embed(a.jobs)
+	}
+	a.runs("recall", a.recall.Run)
+	a.onCallerErased(a.recall.Forget)
+	a.onAgentErased(a.recall.ForgetAgent)
+}
 
 // newVectors creates the service of vector collections, with the model of the settings.
 func (a *App) newVectors() {

@@ -94,7 +94,7 @@ func rules() map[string]rule {
 		"memory/away":                 {[]string{"memory", "store/codec", "internal/event", "internal/fault"}, []string{xsys}},
 		"store/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp}},
 		"memory/memories":             {[]string{"memory", "memory/agents", "store/record", "memory/requests", "memory/window", "internal/fault"}, nil},
-		"longterm/recall":             {[]string{"memory", "memory/memories", "longterm/resident", "internal/fault", "internal/text"}, []string{snowball, xtext}},
+		"longterm/recall":             {[]string{"job", "memory", "memory/memories", "longterm/resident", "store/record", "internal/breaker", "internal/fault", "internal/text"}, []string{snowball, xtext}},
 		"job":                         {[]string{"memory", "store/record", "internal/fault", "internal/text"}, []string{prometheus, zerolog}},
 		"longterm/resident":           {[]string{"store/record", "internal/cache", "internal/fault"}, nil},
 		"longterm/remember":           {[]string{"job", "memory", "ossa/pattern", "longterm/recall", "store/record", "internal/fault", "internal/text"}, nil},

@@ -44,6 +44,9 @@ type Index struct {
 	where  []where // of docs
 	blocks []int32 // how many words each has
 	rank   ranking // of the last search, for its memory
+	// The embeddings of turns.
+	model    string // that made them
+	embedded int    // docs with a vector
 }
 
 // doc is an indexed turn.
@@ -55,6 +58,7 @@ type doc struct {
 	distinct int32
 	day      int32 // since 1970
 	flags    uint8
+	vector   *vector // nil until it is made
 }
 
 // What is known of a turn.
@@ -304,6 +308,7 @@ func (x *Index) drop(c *call, from, to int) {
 			changed[w] = true
 		}
 		x.bytes -= d.bytes()
+		x.dropVector(d)
 		x.total -= len(d.words)
 		x.live--
 		*d = doc{}

@@ -14,6 +14,7 @@ const candidates = 200
 type ranking struct {
 	x       *Index
 	p       *parsed
+	asked   vector // embedding of the query
 	words   []float32
 	near    []float32         // words that are spelled like the query's
 	related []float32         // words of the best turns
@@ -211,7 +212,7 @@ func (r *ranking) best(q *Query, n int) []candidate {
 			continue
 		}
 		score := r.words[at] + float32(w0.grams)*r.near[at] + r.neighbors(int32(at)) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
-		if score == 0 {
+		if score == 0 && r.asked.length == 0 {
 			continue
 		}
 		c := candidate{int32(at), score + bonus[s.flags]}

@@ -16,12 +16,13 @@ type weights struct {
 	k1, b, gk1, gb, cb                   float64
 	turnLen, blockLen, related           float64
 	asked                                float64 // of the turn before, if it asks and this one does not
+	meaning                              float64 // of the closest embedding
 }
 
 var w0 = weights{
 	before1: .17, after1: .17, before2: .65, after2: .1, call: 1, grams: .13, party: .43, self: 1.6, when: .65, date: 1.7,
 	k1: .8, b: .45, gk1: 1.2, gb: .5, cb: .4, turnLen: 30, blockLen: 600, related: .45,
-	asked: .85,
+	asked: .85, meaning: 1.5,
 }
 
 // maxTerms is how many words of a query are searched, those of the highest idf.
@@ -43,6 +44,9 @@ type Query struct {
 	// Budget is how many tokens the texts of hits and the turns around them may have; hits beyond
 	// it are left out. 0 means no limit, and no turns around.
 	Budget int
+	// Embedding is that of the text by a Model, without which turns are found by their words alone.
+	Embedding []float32
+	Model     string
 }
 
 // Parts are what a score is the sum of.
@@ -58,10 +62,16 @@ type Parts struct {
 	Covered   float64 `json:"covered"`   // how much of the query the turn and its neighbors have
 	Form      float64 `json:"form"`      // its length, its place and whether it asks
 	Standing  float64 `json:"standing"`  // says what the caller prefers, or wants from now on
+	Meaning   float64 `json:"meaning"`   // closer to the query than others, by a model of embeddings
 }
 
 func (s Parts) sum() float64 {
-	return s.Words + s.Neighbors + s.Call + s.Grams + s.Party + s.Self + s.When + s.Date + s.Covered + s.Form + s.Standing
+	return s.Words + s.Neighbors + s.Call + s.Grams + s.Party + s.Self + s.When + s.Date + s.Covered + s.Form + s.Standing + s.Meaning
+}
+
+// found reports whether a turn has anything of the query, not only a form that suits it.
+func (s Parts) found() bool {
+	return s.Words+s.Neighbors+s.Grams+s.Call+s.Date+s.Meaning > 0
 }
 
 // Hit is a found turn.
@@ -91,14 +101,23 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	x.prepare()
 	p := x.parse(wordsOf(q.Text), q.Now)
 	r := x.search(&p)
+	r.asked = x.asked(&q)
 	found := r.best(&q, max(candidates, 2*q.K))
 	r.reorder(found)
+	strength := r.strength(found, &q) // of the words: how close is close depends on the model
+	meaning := r.mean(found)
 	var hits []Hit
-	for _, c := range found[:min(len(found), max(q.K, 1)+spare)] {
+	for _, c := range found {
 		parts := r.parts(c.slot)
+		parts.Meaning = meaning[c.slot]
+		if !parts.found() {
+			continue
+		}
+		if len(hits) == max(q.K, 1)+spare {
+			break
+		}
 		hits = append(hits, Hit{Turn: x.docs[x.slots[c.slot].doc].Turn, Score: parts.sum(), Parts: parts, slot: c.slot})
 	}
-	strength := r.strength(found, &q)
 	hits = collapse(hits, max(q.K, 1))
 	return x.surround(hits, &q), strength
 }

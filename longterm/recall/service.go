@@ -11,10 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/longterm/resident"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 const (
@@ -31,7 +34,8 @@ const (
 	Partial = "partial" // the oldest calls were left out, since the index would take too much memory
 )
 
-// Config is what a Service needs. All fields but Who are required.
+// Config is what a Service needs. All fields but Who and those of embeddings are
+// required.
 type Config struct {
 	Ledger memory.Ledger
 	Items  memories.Store // of Ledger
@@ -41,6 +45,10 @@ type Config struct {
 	Who func(ctx context.Context, project, name string) (user string, names []string, err error)
 	// OnError is called when calls could not be read ahead of a search.
 	OnError func(what string, err error)
+	// Embedder, if not nil, makes embeddings of turns, which Records keep. See Service.Embed.
+	Embedder Embedder
+	Records  record.Store
+	Now      func() time.Time
 }
 
 // Service searches callers' calls. Its methods are safe for concurrent use. Indexes are built only
@@ -48,6 +56,8 @@ type Config struct {
 type Service struct {
 	cfg     Config
 	callers *resident.Cache[callerKey, *caller]
+	embeds  *job.Queue       // of callers with turns without an embedding; nil = none are made
+	breaker *breaker.Breaker // of embeddings of queries
 }
 
 type callerKey struct{ project, user string }
@@ -55,11 +65,14 @@ type callerKey struct{ project, user string }
 // caller is the index of one caller with what is known of its calls.
 type caller struct {
 	project string
+	user    string
 	names   []string // under which its calls are stored
 
 	mu     sync.Mutex // guards the rest, which is changed within the entry alone
 	index  *Index
 	agents map[string]agentState
+	// vectors is up to where the stored embeddings of each call were read.
+	vectors map[string]record.State
 }
 
 // agentState is up to where an agent's messages are in the index.
@@ -72,7 +85,9 @@ type agentState struct {
 
 // NewService returns a Service.
 func NewService(cfg Config) *Service {
-	return &Service{cfg, resident.New[callerKey, *caller](int64(cfg.MaxMB) << 20)}
+	return &Service{
+		cfg: cfg, callers: resident.New[callerKey, *caller](int64(cfg.MaxMB) << 20), breaker: breaker.New(embedBreaker),
+	}
 }
 
 // Run builds indexes until ctx is done.
@@ -106,7 +121,7 @@ func (s *Service) caller(project, user string, names []string) *resident.Entry[c
 	k := callerKey{project, user}
 	for {
 		e := s.callers.Get(k, func() *caller {
-			return &caller{project: project, names: names, index: NewIndex(), agents: map[string]agentState{}}
+			return &caller{project: project, user: user, names: names, index: NewIndex(), agents: map[string]agentState{}, vectors: map[string]record.State{}}
 		})
 		if slices.Equal(e.Value.names, names) {
 			return e
@@ -131,6 +146,7 @@ func (s *Service) build(ctx context.Context, c *caller) error {
 	if err != nil && ctx.Err() == nil {
 		s.cfg.OnError("build the index of a caller", err)
 	}
+	s.embedTurns(c)
 	return err
 }
 
@@ -170,6 +186,8 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	end, _ := within.Deadline()
 	within, stop = context.WithDeadline(within, end.Add(-c.searchTime()))
 	defer stop()
+	embedding := s.embedQuery(within, c, q.Text, deadline)
+	defer embedding()
 	if e.Cold() {
 		select {
 		case <-e.Warm(project):
@@ -191,6 +209,8 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	if ctx.Err() != nil { // the client has gone
 		return Result{}, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
 	}
+	s.embedTurns(c)
+	q.Embedding, q.Model = embedding()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	searched, partial := map[string]bool{}, false
@@ -282,6 +302,7 @@ func (s *Service) load(ctx context.Context, c *caller, now []memories.AgentVersi
 func (c *caller) forget(id string) {
 	c.index.RemoveCall(id)
 	delete(c.agents, id)
+	delete(c.vectors, id)
 	for id, a := range c.agents {
 		if a.leftOut {
 			a.unread = true
@@ -304,6 +325,7 @@ func (c *caller) fit(limit int64, id string) (out bool) {
 		docs := c.index.calls[oldest].docs
 		if len(c.index.calls) > 1 || len(docs) == 1 {
 			c.index.RemoveCall(oldest)
+			delete(c.vectors, oldest)
 			out = out || oldest == id
 		} else {
 			c.index.RemoveBefore(oldest, c.index.docs[docs[len(docs)/2]].Seq)
@@ -362,6 +384,7 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 			c.agents[now.ID] = agentState{Version: memory.Version{No: now.No}, leftOut: known.leftOut && !whole, unread: true}
 			if whole {
 				c.index.RemoveCall(now.ID)
+				delete(c.vectors, now.ID)
 			}
 			c.index.RemoveBefore(now.ID, first)
 		}
@@ -392,6 +415,9 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 func (c *caller) put(agentID string, m *memory.Message) {
 	injected := m.Role == memory.User && (m.Source == memory.SourceCommand || m.Source == memory.SourceSilence)
 	if !m.InHistory() || !slices.Contains(c.names, m.Filed().Scope.UserID) || m.Content == "" || injected {
+		if c.index.hasVector(agentID, m.Seq) {
+			delete(c.vectors, agentID) // its embedding is found and deleted
+		}
 		c.index.Remove(agentID, m.Seq)
 		return
 	}

@@ -3,12 +3,10 @@ package vector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/store/record"
 )
@@ -90,24 +88,21 @@ func (s *Service) embedSome(ctx context.Context, c Collection) (more bool, err e
 			return false, err
 		}
 		if d.Embedding == nil && strings.TrimSpace(d.Content) != "" {
-			docs, texts, revs = append(docs, d), append(texts, text.Clip(d.Content, embedBytes)), append(revs, rec.Rev)
+			docs, texts, revs = append(docs, d), append(texts, d.Content), append(revs, rec.Rev)
 		}
 	}
 	if len(docs) == 0 {
 		return false, nil
 	}
-	list, err := s.embed(ctx, texts)
-	if err != nil && !refused(err) {
+	list, made, err := s.embedTexts(ctx, texts)
+	if err != nil {
 		return false, err
 	}
+	if made != model { // the index still has the embeddings of another one
+		return true, nil
+	}
 	for i := range docs {
-		var v []float32
-		if list != nil {
-			v = list[i]
-		} else if v, err = s.embedOne(ctx, texts[i]); err != nil {
-			return false, err
-		}
-		if err := s.storeMade(ctx, c, &docs[i], revs[i], model, v); err != nil {
+		if err := s.storeMade(ctx, c, &docs[i], revs[i], model, list[i]); err != nil {
 			return false, err
 		}
 	}
@@ -141,13 +136,6 @@ func (s *Service) embedOne(ctx context.Context, text string) ([]float32, error) 
 // storeMade stores the embedding that a model made of a document, nil if it refused the content. A
 // document that has changed meanwhile is still pending.
 func (s *Service) storeMade(ctx context.Context, c Collection, d *Document, rev int64, model string, v []float32) error {
-	if err := checkVector("embedding", v); err != nil {
-		return err
-	}
-	if current := s.model.Load(); current == nil || current.ID != model || v != nil && len(v) != current.Dimensions {
-		s.model.Store(nil) // the endpoint has another model now
-		return fmt.Errorf("the embeddings have %d numbers or another probe, which is not what the model had", len(v))
-	}
 	d.setMade(model, v)
 	body, err := d.body()
 	if err != nil {
@@ -180,7 +168,7 @@ func (s *Service) Rebuild(ctx context.Context, c Collection) (n int, err error) 
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	if s.modelID() == "" {
+	if s.ModelID() == "" {
 		return 0, fault.New(fault.Conflict, "there is no model for embeddings: HEARDLOG_EMBEDDINGS_URL is not set, or its endpoint has not answered yet")
 	}
 	r, err := s.upToDate(ctx, c)

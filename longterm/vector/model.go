@@ -109,14 +109,6 @@ func (s *Service) identify(ctx context.Context) error {
 	return nil
 }
 
-// modelID returns the ID of the current model, "" if there is none or it is not known yet.
-func (s *Service) modelID() string {
-	if m := s.model.Load(); m != nil {
-		return m.ID
-	}
-	return ""
-}
-
 // The embedding of a query.
 type queried struct {
 	vector []float32

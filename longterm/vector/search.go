@@ -261,7 +261,7 @@ func (s *Service) upToDate(ctx context.Context, c Collection) (*live, error) {
 		}
 		r := e.Value
 		e.Leave()
-		if r.index.model == s.modelID() {
+		if r.index.model == s.ModelID() {
 			return r, nil
 		}
 		s.indexes.Remove(c.space()) // it has the embeddings of another model

@@ -42,7 +42,7 @@ type Service struct {
 // New returns a Service whose embeddings the jobs make.
 func New(jobs *job.Runner, cfg Config) *Service {
 	s := &Service{cfg: cfg}
-	fresh := func(record.Space) *live { return &live{index: newIndex(s.modelID())} }
+	fresh := func(record.Space) *live { return &live{index: newIndex(s.ModelID())} }
 	s.indexes = resident.NewSpaces(cfg.Store, int64(cfg.MaxMB)<<20, fresh, s.refuse)
 	s.handle(jobs)
 	return s
