@@ -227,7 +227,8 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	return out, nil
 }
 
-// searchTime returns about how long a search takes, which is kept of the time that there is to read.
+// searchTime returns about how long a search takes, which is kept of the time that there is to
+// read.
 func (c *caller) searchTime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
