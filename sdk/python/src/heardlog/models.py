@@ -486,8 +486,8 @@ class _Recalled(TypedDict):
     # How many calls of the user are stored. 0 of a user of whom nothing is known.
     calls: int
     hits: list[TurnHit | FactHit]
-    # How much of the query the first hits and the turns around them cover. Use nothing of an answer
-    # with `none`.
+    # How much of the query the first hits and the turns around them cover. Use nothing of an
+    # answer with `none`.
     strength: str
     # What is missing: `cold`, the caller's calls are still being read; `behind`, changed calls
     # could not be read in time; `partial`, the oldest calls do not fit into `HEARDLOG_RECALL_MB`;
