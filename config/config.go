@@ -62,6 +62,7 @@ type Config struct {
 	ConversationLimit int             `env:"HEARDLOG_MAX_CONVERSATIONS" envDefault:"100000" validate:"min=0,max=10000000"`
 	WorkingMB         int             `env:"HEARDLOG_MAX_WORKING_MB" envDefault:"64" validate:"min=1,max=1024"`
 	RecallMB          int             `env:"HEARDLOG_RECALL_MB" envDefault:"200" validate:"min=1,max=65536"`
+	RecallEmbeddings  bool            `env:"HEARDLOG_RECALL_EMBEDDINGS" envDefault:"false"`
 	Remember          memory.Remember `env:"HEARDLOG_REMEMBER" envDefault:"off"`
 	FactsHalfLife     time.Duration   `env:"HEARDLOG_FACTS_HALF_LIFE" envDefault:"730d" validate:"min=0s,max=876000h"`
 	VectorsMB         int             `env:"HEARDLOG_VECTORS_MB" envDefault:"1024" validate:"min=1,max=65536"`

@@ -194,6 +194,9 @@ func (c *Config) checkTogether(m mistakes) {
 	if _, ok := c.LLM.Headers["Authorization"]; ok && c.LLM.APIKey != "" {
 		m.set("HEARDLOG_LLM_HEADERS", "must not have Authorization beside HEARDLOG_LLM_API_KEY, which is sent in that header")
 	}
+	if c.RecallEmbeddings && c.Embeddings.URL == "" {
+		m.set("HEARDLOG_RECALL_EMBEDDINGS", "requires HEARDLOG_EMBEDDINGS_URL, the endpoint that makes them")
+	}
 	if c.AutoJoin != nil && *c.AutoJoin && c.LLM.URL == "" {
 		m.set("HEARDLOG_AUTO_JOIN", "requires HEARDLOG_LLM_URL, the upstream of agents that are created by themselves")
 	}

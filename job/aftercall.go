@@ -73,7 +73,7 @@ func (r *Runner) HandleAfterCall(k Kind, w CallWork) *AfterCall {
 			return Done(OK), err
 		}
 		did, err := w.Do(ctx, h.Agent, &p)
-		out := Again(w.Every(h.Agent))
+		out := Again(min(w.Every(h.Agent), lookAgain)) // then Due says whether it is time
 		p.AtMS, out.Progress = r.cfg.Now().UnixMilli(), &p
 		if err == nil {
 			p.Rev = h.Rev // what came meanwhile is worked on the next time

@@ -79,6 +79,9 @@ func (q *Queue) judge(ctx context.Context, e *entry, r Result, err error, ran bo
 	}
 	if r.Progress != nil {
 		e.Tries, e.Error, r.Outcome = 0, explain(err), Retried
+		if q.kind.RetryAfter != nil {
+			r.After = max(r.After, min(q.kind.RetryAfter(err), q.kind.Longest))
+		}
 		return verdict{Result: r, err: err}
 	}
 	if !ran {

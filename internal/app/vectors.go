@@ -12,10 +12,9 @@ import (
 // newRecall creates the service that searches calls, also by the embeddings of the model.
 func (a *App) newRecall() {
 	c := recall.Config{
-		Ledger: a.store, Items: a.store, MaxMB: a.cfg.RecallMB, Who: a.callers.Recallable, OnError: a.problem,
-		Records: a.store, Now: a.now,
+		Ledger: a.store, Items: a.store, MaxMB: a.cfg.RecallMB, Who: a.callers.Recallable, OnError: a.problem, Now: a.now,
 	}
-	if a.cfg.Embeddings.URL != "" {
+	if a.cfg.RecallEmbeddings {
 		c.Embedder = a.vectors
 	}
 	a.recall = recall.NewService(c)
@@ -24,7 +23,6 @@ func (a *App) newRecall() {
 	}
 	a.runs("recall", a.recall.Run)
 	a.onCallerErased(a.recall.Forget)
-	a.onAgentErased(a.recall.ForgetAgent)
 }
 
 // newVectors creates the service of vector collections, with the model of the settings.

@@ -378,12 +378,15 @@ func (s *Service) DecayAll(ctx context.Context, project, user string, factor, dr
 				if err != nil || f.State != Active {
 					continue // changed meanwhile
 				}
+				was := f.Confidence
 				f = edit(f)
 				f.Confidence = round(f.Confidence * factor)
 				switch shown := t.faded(f); {
 				case shown.Confidence < dropBelow:
 					d = append(d, shown)
 					t.drops = append(t.drops, f.ID)
+				case f.Confidence == was:
+					k = append(k, f)
 				default:
 					k = append(k, f)
 					t.put(f, EventDecayed, cause)

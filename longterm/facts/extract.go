@@ -323,8 +323,8 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 		case c.rejected != nil:
 			out.Rejected = append(out.Rejected, *c.rejected)
 			continue
-		case x.of >= MaxExtracted:
-			reject(ReasonTooMany, "a call has at most 12 facts")
+		case x.of >= MaxExtracted && (c.new.Kind != Agreement || x.of >= 2*MaxExtracted):
+			reject(ReasonTooMany, "a call has at most 12 facts, and 12 agreements more")
 			continue
 		case x.to.UpTo > 0 && !x.isNew(&c.new):
 			reject(ReasonDuplicate, "what proves it was read for facts before")
@@ -366,8 +366,15 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 	}
 }
 
-// seen notes that the caller said an active fact again in another call than the one it comes from.
+// seen notes that the caller said an active fact again in another call than the one it comes from. A
+// draft for which there was too little proof is active once the caller's words prove it.
 func (x *extraction) seen(t *change, f *Fact, c *candidate) {
+	if f.State == Draft && f.Reason == ReasonWeak && !c.new.Draft && t.puts[f.ID] == nil && t.room() {
+		f = edit(f)
+		f.Source, f.Reason = c.new.Source, ""
+		t.activate(f, EventAccepted, c.new.Cause)
+		return
+	}
 	if x.agentID == "" || c.new.Draft || f.State != Active || f.Source != nil && f.Source.AgentID == x.agentID || t.puts[f.ID] != nil {
 		return
 	}

@@ -42,7 +42,11 @@ func heard(f *Fact, all, at []memory.Message) verdict {
 		return weak(w.unheardIn)
 	}
 	cut := lastCut(all, at[0].Seq)
-	total := w.covered(slices.Concat(w.own, w.heard, w.before))
+	about := slices.Concat(w.own, w.heard)
+	if cut == nil || cut.Seq < w.near { // what was said before is not what the answer at hand offers
+		about = append(about, w.before...)
+	}
+	total := w.covered(about)
 	if !bare {
 		direct := slices.ContainsFunc(w.answers, cutShort)
 		agrees := consents(at) || len(w.quote) <= few && w.covered(w.quote) == 0
@@ -83,8 +87,8 @@ func lastCut(all []memory.Message, before int64) *memory.Message {
 	n := 0
 	for i := range slices.Backward(all) {
 		m := &all[i]
-		if m.Role != memory.Assistant || m.Seq >= before {
-			continue
+		if m.Role != memory.Assistant || m.Seq >= before || m.State == memory.Superseded {
+			continue // another answer was spoken in place of one that was superseded
 		}
 		if n++; n > open {
 			break
@@ -108,6 +112,7 @@ type words struct {
 	lostThere []recall.Term     // as lost, of the call before
 	unheardIn *memory.Message   // the last answer that is in lost or lostThere
 	answers   []*memory.Message // that the caller's words may answer
+	near      int64             // the first message of these and of the source
 }
 
 // claimOf returns the words of what a fact says, without those that only frame it.
@@ -171,6 +176,7 @@ func newWords(f *Fact, all, at []memory.Message) *words {
 			*list, w.unheardIn = append(*list, recall.Terms(m.Original())...), m
 		}
 	}
+	w.near = near
 	return w
 }
 
@@ -227,7 +233,7 @@ func akin(a, b recall.Term) bool {
 	first, _ := utf8.DecodeRuneInString(short)
 	n := utf8.RuneCountInString(short)
 	switch {
-	case text.Unspaced(first):
+	case text.Unspaced(first), exactWords[a[0]], exactWords[b[0]]: // seventy is not seventeen
 		return false
 	case strings.HasPrefix(long, short):
 		return n >= 4 || n == 3 && endings[long[len(short):]]
@@ -268,7 +274,7 @@ var assent = termSet(`yes yeah yep yup uh um uhm hm hmm mhm mm ah oh well so sur
 // agreeing are the words of those that callers agree with.
 var agreeing = wordSet(`yes yeah yep yup mhm mm sure ok okay fine good great perfect right alright agreed agree
 	deal absolutely definitely certainly gladly super ja jo jawohl genau gut gerne klar einverstanden
-	ordnung passt abgemacht oui marché volontiers estupendo venga hecho adelante oui accord d'accord daccord bon bien parfait volontiers sí si vale claro perfecto bueno acuerdo sì va
+	ordnung passt abgemacht oui marche volontiers estupendo venga hecho adelante oui accord d'accord daccord bon bien parfait volontiers sí si vale claro perfecto bueno acuerdo sì va
 	certo perfetto goed prima akkoord graag sim да хорошо ладно конечно tak dobrze oczywiście 네 예
 	좋아요 हाँ ठीक はい お願いします 好 好的 是 是的 可以 行 没问题`)
 

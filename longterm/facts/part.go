@@ -22,8 +22,8 @@ const maxEarlier = 20
 // Part returns what to ask a model about what was said in the call of an agent after from, and how
 // far that reads; ExtractPart takes the answer. Of a call that is running it reads up to the
 // caller's last words that an answer follows: that answer may still be spoken, and words that were
-// not answered may still change. ok is false if there is nothing new, or no facts of the caller may
-// be kept.
+// not answered may still change. ok is false if there is nothing new, if the call has as many facts
+// as it may, or if no facts of the caller may be kept. The end of a call may still add agreements.
 func (s *Service) Part(ctx context.Context, project, user, agentID string, from Read, running bool) (p Prompt, to Read, ok bool, err error) {
 	x := &extraction{agentID: agentID, from: from}
 	known, ok, err := s.begin(ctx, project, user, x)
@@ -45,7 +45,7 @@ func (s *Service) Part(ctx context.Context, project, user, agentID string, from 
 			earlier = append(earlier, m)
 		}
 	}
-	return newPrompt(known, earlier[max(0, len(earlier)-maxEarlier):], turns), to, ok && x.of < MaxExtracted, nil
+	return newPrompt(known, earlier[max(0, len(earlier)-maxEarlier):], turns), to, ok && (x.of < MaxExtracted || !running && x.of < 2*MaxExtracted), nil
 }
 
 // resume counts the facts that were extracted from the call, and moves from to where the last
@@ -54,7 +54,9 @@ func (x *extraction) resume(c *caller) {
 	x.of = 0
 	for _, e := range c.facts {
 		if e.By == ByExtractor && e.Source != nil && e.Source.AgentID == x.agentID && x.agentID != "" {
-			x.of++
+			if e.State == Active || e.State == Draft {
+				x.of++
+			}
 			if e.Source.Read > x.from.UpTo {
 				x.from = Read{UpTo: e.Source.Read, Rev: math.MaxInt64}
 			}
@@ -82,7 +84,7 @@ func (x *extraction) changed(m *memory.Message) bool {
 }
 
 // isNew reports whether a fact rests on what was not read before: its quote, or the words that an
-// agreement needs besides.
+// agreement needs besides, which may follow its source.
 func (x *extraction) isNew(n *New) bool {
 	src := n.Source
 	msgs := slices.DeleteFunc(slices.Clone(x.msgs), func(m memory.Message) bool { return !counts(&m) })
@@ -91,9 +93,19 @@ func (x *extraction) isNew(n *New) bool {
 		return true
 	}
 	agrees := n.Kind == Agreement || !slices.ContainsFunc(recall.Terms(src.Quote), func(t recall.Term) bool { return !assent[t[0]] })
-	return agrees && slices.ContainsFunc(msgs, func(m memory.Message) bool {
-		return m.Seq >= src.FromSeq && m.Seq <= src.ToSeq && (m.Seq > x.from.UpTo || x.changed(&m))
-	})
+	if !agrees {
+		return false
+	}
+	for _, m := range msgs {
+		switch {
+		case m.Seq < src.FromSeq:
+		case m.Seq > x.from.UpTo && (m.Seq <= src.ToSeq || src.Speaker == speakerAssistant && m.Role == memory.User), x.changed(&m) && m.Seq <= src.ToSeq:
+			return true
+		case m.Seq > src.ToSeq && m.Role == memory.User && consents([]memory.Message{m}): // it was read
+			return false
+		}
+	}
+	return false
 }
 
 // begin reads the call and what is known of the caller. ok is false if no facts of the caller may

@@ -54,7 +54,7 @@ func TestPart(t *testing.T) {
 	again := told("profile", "Home town is Bonn", 1, 1, "I live in Bonn")
 	spoken := told("event", "Takes the large room", 4, 4, "the large room")
 	asked, second, out := k.part(id, first, true, "["+again+","+told("profile", "Has two dogs", 3, 3, "two dogs")+","+spoken+"]")
-	want := "Turns before, which were read for facts already. They are for understanding only:\n1 user: \"I live in Bonn.\"\n\n" +
+	want := "Turns before, which were read for facts already. They are for understanding only, but for a proposal to which the caller agrees below:\n1 user: \"I live in Bonn.\"\n\n" +
 		"Turns of the call:\n2 assistant: \"Nice. Anything else?\"\n3 user: \"I have two dogs.\""
 	if asked != want || second.UpTo != 3 || len(out.Facts) != 1 || out.Facts[0].Content != "Has two dogs" || !slices.Equal(reasons(out.Rejected), []string{"0 duplicate", "2 no_source"}) {
 		t.Errorf("%q, %+v, %v, %v", asked, second, contents(out.Facts), reasons(out.Rejected))
@@ -116,7 +116,44 @@ func TestPartChanged(t *testing.T) {
 	}
 }
 
-// TestPartFull: a call that has as many facts as it may is not asked about any more.
+// TestPartAgreement: consent that comes after the proposal was read proves it, once; and what was a
+// draft is active when the caller says it.
+func TestPartAgreement(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, nil)
+	id := k.call(anna, "user: Hello.", "assistant: I can offer you the large room for 90 euros.", "user: What does breakfast cost?", "assistant: It is free.")
+	_, read, _ := k.part(id, facts.Read{}, true, "[]")
+	k.say(id, "user", "Yes, please.")
+	k.say(id, "assistant", "Done.")
+	large := `[{"kind":"agreement","content":"Takes the large room for 90 euros","speaker":"assistant","from_seq":2,"to_seq":2,"quote":"the large room for 90 euros"}]`
+	_, next, out := k.part(id, read, true, large)
+	if read.UpTo != 3 || len(out.Facts) != 1 || out.Facts[0].State != facts.Active {
+		t.Fatalf("%+v, %v, %v", read, contents(out.Facts), reasons(out.Rejected))
+	}
+	k.say(id, "user", "And a parking space.")
+	k.say(id, "assistant", "Then I keep a place next to us| for ten euros a day.")
+	if _, _, out = k.part(id, next, true, strings.ReplaceAll(large, "Takes", "Booked")); len(out.Facts) != 0 {
+		t.Errorf("the same agreement in other words: %v", contents(out.Facts))
+	}
+	k.say(id, "user", "Count me in.")
+	k.say(id, "assistant", "Good.")
+	parking := func(seq int, quote string) string {
+		return "[" + told("event", "Needs parking beside the house", seq, seq, quote) + "]"
+	}
+	if _, next, out = k.part(id, next, true, parking(9, "Count me in.")); len(out.Facts) != 1 || out.Facts[0].State != facts.Draft {
+		t.Fatalf("%v, %v", contents(out.Facts), reasons(out.Rejected))
+	}
+	draft := out.Facts[0].ID
+	k.say(id, "user", "I need parking beside the house.")
+	k.say(id, "assistant", "Good.")
+	k.part(id, next, true, parking(11, "I need parking beside the house."))
+	if f, err := k.Get(k.ctx, project, anna, draft); err != nil || f.State != facts.Active || f.Source.FromSeq != 11 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestPartFull: a running call that has as many facts as it may is not asked about any more. Its end
+// may add agreements alone.
 func TestPartFull(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, nil)
@@ -130,7 +167,15 @@ func TestPartFull(t *testing.T) {
 	_, to, out := k.part(id, facts.Read{}, true, "["+strings.Join(entries, ",")+"]")
 	k.say(id, "user", "I own a boat.")
 	k.say(id, "assistant", "I see.")
-	if asked, _, _ := k.part(id, to, false, ""); len(out.Facts) != facts.MaxExtracted || asked != "" {
+	if asked, _, _ := k.part(id, to, true, ""); len(out.Facts) != facts.MaxExtracted || asked != "" {
 		t.Errorf("%d facts, then %q", len(out.Facts), asked)
+	}
+	k.say(id, "assistant", "I can offer you a berth for 90 euros.")
+	k.say(id, "user", "Yes, please.")
+	n := 2*facts.MaxExtracted + 2
+	berth := fmt.Sprintf(`{"kind":"agreement","content":"Takes a berth for 90 euros","speaker":"assistant","from_seq":%d,"to_seq":%d,"quote":"a berth for 90 euros"}`, n+3, n+3)
+	_, _, out = k.part(id, to, false, "["+told("profile", "Owns a boat", n+1, n+1, "a boat")+","+berth+"]")
+	if !slices.Equal(contents(out.Facts), []string{"Takes a berth for 90 euros"}) || !slices.Equal(reasons(out.Rejected), []string{"0 too_many"}) {
+		t.Errorf("%v, %v", contents(out.Facts), reasons(out.Rejected))
 	}
 }

@@ -62,7 +62,7 @@ func newPrompt(known []*Fact, earlier, turns []memory.Message) Prompt {
 	now := newest(turns)
 	user := "Known facts:\n" + orNone(facts)
 	if before := newest(earlier); len(before) > 0 {
-		user += "\n\nTurns before, which were read for facts already. They are for understanding only:\n" + orNone(before)
+		user += "\n\nTurns before, which were read for facts already. They are for understanding only, but for a proposal to which the caller agrees below:\n" + orNone(before)
 	}
 	return Prompt{System: instructions, User: user + "\n\nTurns of the call:\n" + orNone(now)}
 }

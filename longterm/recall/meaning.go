@@ -1,7 +1,6 @@
 package recall
 
 import (
-	"hash/fnv"
 	"math"
 	"slices"
 	"strings"
@@ -26,11 +25,6 @@ func newVector(embedding []float32) vector {
 	for i, n := range embedding {
 		numbers[i] = int8(math.Round(float64(n) / most * math.MaxInt8))
 	}
-	return stored(numbers)
-}
-
-// stored returns the vector with the given numbers.
-func stored(numbers []int8) vector {
 	var sum int64
 	for _, n := range numbers {
 		sum += int64(n) * int64(n)
@@ -50,23 +44,15 @@ func (v vector) cosine(o vector) float64 {
 // bytes returns about how much memory a vector takes.
 func (v *vector) bytes() int64 { return int64(len(v.numbers)) + 48 }
 
-// textHash returns a hash by which the text of an embedding is compared with that of its turn.
-func textHash(s string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(s))
-	return h.Sum64()
-}
-
 // use drops the vectors of all turns unless they are of a model.
-func (x *Index) use(model string) (changed bool) {
+func (x *Index) use(model string) {
 	if x.model == model {
-		return false
+		return
 	}
 	for i := range x.docs {
 		x.dropVector(&x.docs[i])
 	}
 	x.model = model
-	return true
 }
 
 func (x *Index) dropVector(d *doc) {
@@ -77,35 +63,23 @@ func (x *Index) dropVector(d *doc) {
 	}
 }
 
-// setVector sets the vector of a turn with a text of that hash; one without numbers says that the
-// text can have none. It reports whether the index has the turn, or may get it yet, since it is
-// newer than the last one of its call.
-func (x *Index) setVector(callID string, seq int64, hash uint64, v vector) bool {
+// setVector sets the vector of a turn that has that text; one without numbers says that the text can
+// have none.
+func (x *Index) setVector(callID string, seq int64, text string, v vector) {
 	c := x.calls[callID]
 	if c == nil {
-		return true
+		return
 	}
 	at, there := x.find(c, seq)
 	if !there {
-		return at == len(c.docs)
+		return
 	}
-	if d := &x.docs[c.docs[at]]; textHash(d.Text) == hash {
+	if d := &x.docs[c.docs[at]]; d.Text == text {
 		x.dropVector(d)
 		d.vector = &v
 		x.embedded++
 		x.bytes += v.bytes()
 	}
-	return true
-}
-
-// hasVector reports whether a turn has a vector.
-func (x *Index) hasVector(callID string, seq int64) bool {
-	c := x.calls[callID]
-	if c == nil {
-		return false
-	}
-	at, there := x.find(c, seq)
-	return there && x.docs[c.docs[at]].vector != nil
 }
 
 // withoutVectors returns the turns that have no vector yet, at most n.
@@ -114,8 +88,10 @@ func (x *Index) withoutVectors(n int) (out []Turn) {
 		return nil
 	}
 	for i := range x.docs {
-		if d := &x.docs[i]; d.call != nil && d.vector == nil && len(out) < n {
-			out = append(out, d.Turn)
+		if d := &x.docs[i]; d.call != nil && d.vector == nil {
+			if out = append(out, d.Turn); len(out) == n {
+				break
+			}
 		}
 	}
 	return out
@@ -145,7 +121,7 @@ func (x *Index) asked(q *Query) vector {
 
 // mean adds to the scores of candidates how close the turns are to a query by their vectors, sorts
 // them and returns what it added, by slot. The closest gets the whole weight, and one that is
-// not closer than the average gets nothing.
+// not closer than the average gets nothing. While some have no vector yet, it weighs less.
 func (r *ranking) mean(list []candidate) map[int32]float64 {
 	if r.asked.length == 0 {
 		return nil
@@ -161,12 +137,13 @@ func (r *ranking) mean(list []candidate) map[int32]float64 {
 		most, sum = max(most, cos), sum+cos
 	}
 	average := sum / float64(max(len(added), 1))
+	known := float64(len(added)) / float64(max(len(list), 1)) // of few, the closest may be far
 	for i := range list {
 		c := &list[i]
 		if cos, ok := added[c.slot]; ok {
 			added[c.slot] = 0
 			if cos > average {
-				added[c.slot] = w0.meaning * (cos - average) / (most - average)
+				added[c.slot] = known * w0.meaning * (cos - average) / (most - average)
 			}
 			c.score += float32(added[c.slot])
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/heardlog/heardlog/longterm/resident"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memories"
-	"github.com/heardlog/heardlog/store/record"
 )
 
 const (
@@ -45,9 +44,8 @@ type Config struct {
 	Who func(ctx context.Context, project, name string) (user string, names []string, err error)
 	// OnError is called when calls could not be read ahead of a search.
 	OnError func(what string, err error)
-	// Embedder, if not nil, makes embeddings of turns, which Records keep. See Service.Embed.
+	// Embedder, if not nil, makes embeddings of turns. See Service.Embed.
 	Embedder Embedder
-	Records  record.Store
 	Now      func() time.Time
 }
 
@@ -58,6 +56,8 @@ type Service struct {
 	callers *resident.Cache[callerKey, *caller]
 	embeds  *job.Queue       // of callers with turns without an embedding; nil = none are made
 	breaker *breaker.Breaker // of embeddings of queries
+	// unembedded has the users of the jobs of embeds, by job.Key.
+	unembedded sync.Map
 }
 
 type callerKey struct{ project, user string }
@@ -71,8 +71,8 @@ type caller struct {
 	mu     sync.Mutex // guards the rest, which is changed within the entry alone
 	index  *Index
 	agents map[string]agentState
-	// vectors is up to where the stored embeddings of each call were read.
-	vectors map[string]record.State
+	// wordsOnly is set once embeddings had to make room for turns.
+	wordsOnly bool
 }
 
 // agentState is up to where an agent's messages are in the index.
@@ -121,7 +121,7 @@ func (s *Service) caller(project, user string, names []string) *resident.Entry[c
 	k := callerKey{project, user}
 	for {
 		e := s.callers.Get(k, func() *caller {
-			return &caller{project: project, user: user, names: names, index: NewIndex(), agents: map[string]agentState{}, vectors: map[string]record.State{}}
+			return &caller{project: project, user: user, names: names, index: NewIndex(), agents: map[string]agentState{}}
 		})
 		if slices.Equal(e.Value.names, names) {
 			return e
@@ -303,7 +303,6 @@ func (s *Service) load(ctx context.Context, c *caller, now []memories.AgentVersi
 func (c *caller) forget(id string) {
 	c.index.RemoveCall(id)
 	delete(c.agents, id)
-	delete(c.vectors, id)
 	for id, a := range c.agents {
 		if a.leftOut {
 			a.unread = true
@@ -312,10 +311,14 @@ func (c *caller) forget(id string) {
 	}
 }
 
-// fit leaves out the oldest calls until the index is within a limit. Of a call that is the only one
+// fit leaves out embeddings and then the oldest calls until the index is within a limit. Of a call that is the only one
 // it leaves out the older half of the turns. It reports whether a given agent's call was left out
 // as a whole. The caller holds c.mu.
 func (c *caller) fit(limit int64, id string) (out bool) {
+	if c.index.Bytes() > limit && c.index.embedded > 0 {
+		c.index.use("")
+		c.wordsOnly = true
+	}
 	for c.index.Bytes() > limit {
 		oldest := ""
 		for call := range c.index.calls {
@@ -326,7 +329,6 @@ func (c *caller) fit(limit int64, id string) (out bool) {
 		docs := c.index.calls[oldest].docs
 		if len(c.index.calls) > 1 || len(docs) == 1 {
 			c.index.RemoveCall(oldest)
-			delete(c.vectors, oldest)
 			out = out || oldest == id
 		} else {
 			c.index.RemoveBefore(oldest, c.index.docs[docs[len(docs)/2]].Seq)
@@ -385,7 +387,6 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 			c.agents[now.ID] = agentState{Version: memory.Version{No: now.No}, leftOut: known.leftOut && !whole, unread: true}
 			if whole {
 				c.index.RemoveCall(now.ID)
-				delete(c.vectors, now.ID)
 			}
 			c.index.RemoveBefore(now.ID, first)
 		}
@@ -416,9 +417,6 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 func (c *caller) put(agentID string, m *memory.Message) {
 	injected := m.Role == memory.User && (m.Source == memory.SourceCommand || m.Source == memory.SourceSilence)
 	if !m.InHistory() || !slices.Contains(c.names, m.Filed().Scope.UserID) || m.Content == "" || injected {
-		if c.index.hasVector(agentID, m.Seq) {
-			delete(c.vectors, agentID) // its embedding is found and deleted
-		}
 		c.index.Remove(agentID, m.Seq)
 		return
 	}

@@ -1,5 +1,7 @@
 package recall
 
+import "slices"
+
 // The strengths of what a search found. They do not follow from scores, which are relative to the
 // best hit, but from the share of the query that is covered: by the best hit alone, with the turns
 // next to it, and with those two turns away, and by the best covered of the first hits.
@@ -23,6 +25,8 @@ const (
 
 // strength returns how much of the query the best candidates cover.
 func (r *ranking) strength(found []candidate, q *Query) string {
+	// With a model there are candidates that have nothing of the query.
+	found = slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { p := r.parts(c.slot); return !p.found() })
 	if len(found) == 0 {
 		return None
 	}

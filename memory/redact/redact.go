@@ -323,7 +323,10 @@ func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 			if !strings.HasPrefix(out, whole[:i]) {
 				break
 			}
-			if whole[i] == '[' && begins(out[i:], i == 0) {
+			if i > 0 && whole[i-1] == ']' && begins(strings.TrimLeft(out[i:], " "), false, false) {
+				end = max(end, i) // a number of which a part was replaced
+			}
+			if whole[i] == '[' && begins(out[i:], i == 0, r.ownAt(whole[i:])) {
 				end = max(end, i)
 			}
 		}
@@ -334,11 +337,31 @@ func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 	return out
 }
 
-// begins reports whether a text may be the beginning of what was replaced: it begins with a number
-// or, unless only that counts, is one word.
-func begins(s string, number bool) bool {
+// begins reports whether a text may be the beginning of what was replaced: it begins with a number,
+// is one in words, which "plus" may precede or, unless only numbers count, is one word. What an own
+// expression has replaced may begin with any words.
+func begins(s string, number, own bool) bool {
+	if own && !number {
+		return true
+	}
 	word, more, _ := strings.Cut(s, " ")
-	return strings.ContainsAny(word, "+0123456789") || WithoutNumber(word) != word || more == "" && !number
+	if strings.ContainsAny(word, "+0123456789") || WithoutNumber(word) != word || more == "" && !number {
+		return true
+	}
+	words := strings.Fields(s)
+	if len(words) < 2 {
+		return false
+	}
+	if strings.EqualFold(words[0], "plus") {
+		words = words[1:]
+	}
+	spoken := strings.Join(words[:len(words)-1], " ") // the last word may be cut
+	return strings.TrimSpace(WithoutNumber(spoken)) == ""
+}
+
+// ownAt reports whether a redacted text begins with the name of an own expression.
+func (r *Redactor) ownAt(s string) bool {
+	return slices.ContainsFunc(r.own, func(p pattern) bool { return strings.HasPrefix(s, "["+p.name+"]") })
 }
 
 // WithoutNumber returns a text without the number at its end, which may be a part of a longer one.

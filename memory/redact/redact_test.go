@@ -241,6 +241,7 @@ func TestPartAnywhere(t *testing.T) {
 		"Your number is 0176 1234 5678, right?", "It is +49 176 12345678, right?", "Your card is 4111 1111 1111 1111, right?", "Your IBAN is DE89 3704 0044 0532 0130 00, ok?",
 		"Your card is four one one one one one one one one one one one one one one one, ok?", "The pin is 4711, ok?", "Your pin is four seven one one.", "Write to anna.berg@example.com now.",
 		"Call 0176-1234-5678 or write to a@mail.example.", "4111 1111 1111 1111 is your card.",
+		"Your card is four triple one one one one one one one one one one one one one, ok?", "It is plus four nine one seven six one two three four five six seven eight, right?",
 	} {
 		red := r.Text(whole)
 		for i := range whole {
@@ -249,6 +250,22 @@ func TestPartAnywhere(t *testing.T) {
 				t.Errorf("%q of %q became %q", whole[:i], red, got)
 			}
 		}
+	}
+}
+
+// TestPartOwn: what an own expression has replaced is left out wherever it is cut, and brackets that
+// no rule made are words.
+func TestPartOwn(t *testing.T) {
+	t.Parallel()
+	r := redact.New(redact.Rules{Own: map[string]string{"name": "Anna Maria Berg"}})
+	const whole = "I write to Anna Maria Berg now."
+	for i := range whole {
+		if got := r.Part(whole[:i], slices.Values([]string{r.Text(whole)})); !strings.HasPrefix(r.Text(whole), got) {
+			t.Errorf("%q became %q", whole[:i], got)
+		}
+	}
+	if got := r.Part("Call Anna and Bert", slices.Values([]string{"Call [laughs] now"})); got != "Call Anna and Bert" {
+		t.Errorf("beside brackets of the text: %q", got)
 	}
 }
 

@@ -188,6 +188,10 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 			if err != nil {
 				return err
 			}
+			if body == nil { // erased between the two statements
+				d.was = claim{}
+				continue
+			}
 			one := webhook.Delivery{
 				ID: d.ID, Attempt: int(row.Int(0)), Fence: row.Int(1), EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
 				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent, Body: body.Blob(0),
