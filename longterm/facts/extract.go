@@ -366,8 +366,8 @@ func (x *extraction) store(t *change, ids []string, out *Extracted) {
 	}
 }
 
-// seen notes that the caller said an active fact again in another call than the one it comes from. A
-// draft for which there was too little proof is active once the caller's words prove it.
+// seen notes that the caller said an active fact again in another call than the one it comes from.
+// A draft for which there was too little proof is active once the caller's words prove it.
 func (x *extraction) seen(t *change, f *Fact, c *candidate) {
 	if f.State == Draft && f.Reason == ReasonWeak && !c.new.Draft && t.puts[f.ID] == nil && t.room() {
 		f = edit(f)

@@ -152,8 +152,8 @@ func TestPartAgreement(t *testing.T) {
 	}
 }
 
-// TestPartFull: a running call that has as many facts as it may is not asked about any more. Its end
-// may add agreements alone.
+// TestPartFull: a running call that has as many facts as it may is not asked about any more. Its
+// end may add agreements alone.
 func TestPartFull(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, nil)

@@ -174,12 +174,12 @@ func (r *dateReader) relative(i int) {
 		case unit == "":
 		case agoBehind[r.text(i+1)]:
 			r.ago(unit, i-1)
-		case agoBefore[r.text(i-2)] && r.text(i-1) != "":
+		case agoBefore[r.text(i-2)] && r.text(i-1) != "", r.text(i-2) == "a" && r.text(i-3) == "y": // il y a deux ans
 			r.ago(unit, i-1)
 		case unit != "day" && (last(r.text(i-1)) || last(r.text(i+1))): // el mes pasado
 			r.back(unit, 1)
 		}
-		if months := seasons[w]; months != nil && (last(r.text(i-1)) || last(r.text(i+1))) {
+		if months := seasons[w]; months != nil && (last(r.text(i-1)) || last(r.text(i+1)) && units[r.text(i+2)] == "") {
 			r.season(months)
 		}
 	}
@@ -199,7 +199,7 @@ func (r *dateReader) ago(unit string, i int) {
 // Words that stand behind or before a span of time that has passed since.
 var (
 	agoBehind = wordSet("ago fa geleden atrás sedan siden")
-	agoBefore = wordSet("vor hace há a för")
+	agoBefore = wordSet("vor hace há för")
 )
 
 // units are the words for spans of time.
@@ -308,6 +308,17 @@ func (d date) near(on date) float64 {
 		return .4
 	}
 	return 0
+}
+
+// holds reports whether a day is meant by the date, or is the one before or after.
+func (d date) holds(on date) bool {
+	switch {
+	case d.month == 0:
+		return d.year == on.year
+	case d.day != 0 && d.year != 0:
+		return math.Abs(on.time().Sub(d.time()).Hours()) <= 24
+	}
+	return d.month == on.month && (d.year == 0 || d.year == on.year) && (d.day == 0 || d.day == on.day)
 }
 
 func b2i(b bool) int {

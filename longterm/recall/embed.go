@@ -51,8 +51,8 @@ func (s *Service) Embed(jobs *job.Runner) {
 	})
 }
 
-// embedTurns has the turns of a caller embedded that have no embedding. The ID of the job, which
-// logs show, is no name of a caller.
+// embedTurns has the turns of a caller embedded that have no embedding. Logs show the
+// ID of the job, so it does not name the caller.
 func (s *Service) embedTurns(c *caller) {
 	if s.embeds == nil {
 		return

@@ -63,8 +63,8 @@ func (x *Index) dropVector(d *doc) {
 	}
 }
 
-// setVector sets the vector of a turn that has that text; one without numbers says that the text can
-// have none.
+// setVector sets the vector of a turn that has that text; one without numbers says that the text
+// can have none.
 func (x *Index) setVector(callID string, seq int64, text string, v vector) {
 	c := x.calls[callID]
 	if c == nil {

@@ -177,7 +177,16 @@ func TestRelativeDates(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", query, hits, want)
 		}
 	}
+	for _, query := range []string{"Can I come in a few days?", "was it a two week trip", "I need it in a couple weeks"} {
+		for _, h := range hitsOf(x.Search(recall.Query{Text: query, K: 5, Now: now})) {
+			if h.Parts.Date > 0 {
+				t.Errorf("%q names no time that has passed: %+v", query, h)
+			}
+		}
+	}
 }
+
+func hitsOf(hits []recall.Hit, _ string) []recall.Hit { return hits }
 
 // TestNumbers: a number is found however it was spoken.
 func TestNumbers(t *testing.T) {
@@ -238,6 +247,10 @@ func TestOneTurn(t *testing.T) {
 		{"Ich habe eine Ferienwohnung gemietet", "Welche Wohnung habe ich?", recall.Strong},
 		{"Ich habe eine Ferienwohnung gemietet", "Wann kommt der Klempner?", recall.None},
 		{"ik ben allergisch voor noten", "welke allergie heb ik", recall.Strong},
+		{"My parents live in Rome", "What is my rent?", recall.None},
+		{"It is important to me", "Which port did we choose?", recall.None},
+		{"The order was 12345", "Is order 12346 paid?", recall.None},
+		{"My sister lives in Rome", "What did I order yesterday?", recall.None},
 	} {
 		x := recall.NewIndex()
 		x.Put(recall.Turn{Call: "c", Seq: 1, Role: "user", Text: tt.said, At: 1})

@@ -158,6 +158,7 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 	p.dates = datesIn(words, now)
 	summary := false
 	named := map[string]bool{}
+	var names []word
 	seen := map[string]bool{}
 	for i, w := range words {
 		if selfWords[w.text] {
@@ -174,11 +175,17 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 		}
 		if role := x.partyOf(w); role != "" {
 			named[role] = true
+			names = append(names, w)
 			continue
 		}
 		if !seen[w.text] {
 			seen[w.text] = true
-			x.addWord(&p, w)
+			x.addWord(&p, w, len(seen) <= maxNear)
+		}
+	}
+	if len(seen) == 0 { // a query of names alone
+		for _, w := range names[:min(len(names), maxNear)] {
+			x.addWord(&p, w, true)
 		}
 	}
 	if len(named) == 1 {
@@ -198,9 +205,16 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 	return p
 }
 
-// addWord adds what is searched for a word.
-func (x *Index) addWord(p *parsed, w word) {
+// maxNear is for how many words of a query near ones are looked for.
+const maxNear = 64
+
+// addWord adds what is searched for a word, with near words if they are wanted. One number is never
+// near another.
+func (x *Index) addWord(p *parsed, w word, near bool) {
 	t := x.term(w)
+	if near && !w.pair && !w.digits {
+		t.near = x.near(w)
+	}
 	if len(t.places) == 0 && len(t.near) == 0 {
 		p.idf += t.idf
 		p.weight += t.weight
@@ -233,9 +247,6 @@ func (x *Index) term(w word) (t term) {
 			t.idf *= lightShare
 		}
 	}
-	if !w.pair {
-		t.near = x.near(w)
-	}
 	return t
 }
 
@@ -244,7 +255,7 @@ var selfWords = wordSet("i my me mine myself ich mein meine meinem meinen meiner
 // partyOf returns the role of the party that a word of a query names, or "". A name is spoken by
 // the other party, and often where a speaker is addressed.
 func (x *Index) partyOf(w word) string {
-	if w.digits || w.pair || utf8.RuneCountInString(w.text) < 2 {
+	if w.digits || w.pair || utf8.RuneCountInString(w.text) < 2 || hasTimeWord([]word{w}) {
 		return ""
 	}
 	place, ok := x.places[x.language().stem(w)]

@@ -311,9 +311,9 @@ func (c *caller) forget(id string) {
 	}
 }
 
-// fit leaves out embeddings and then the oldest calls until the index is within a limit. Of a call that is the only one
-// it leaves out the older half of the turns. It reports whether a given agent's call was left out
-// as a whole. The caller holds c.mu.
+// fit leaves out embeddings and then the oldest calls until the index is within a limit. Of a call
+// that is the only one it leaves out the older half of the turns. It reports whether a given
+// agent's call was left out as a whole. The caller holds c.mu.
 func (c *caller) fit(limit int64, id string) (out bool) {
 	if c.index.Bytes() > limit && c.index.embedded > 0 {
 		c.index.use("")

@@ -35,7 +35,8 @@ func (r *ranking) strength(found []candidate, q *Query) string {
 		most = max(most, r.share(c.slot, 1, q))
 	}
 	share := (r.share(best, 0, q) + r.share(best, 1, q) + r.share(best, 2, q) + most) / 4
-	if r.date(r.x.slots[best].day) > 0 { // asked for by its time
+	on := onDay(r.x.slots[best].day)
+	if slices.ContainsFunc(r.p.dates, func(d date) bool { return d.holds(on) }) { // asked for by its time
 		share = max(share, weakShare)
 	}
 	switch {

@@ -253,8 +253,8 @@ func TestPartAnywhere(t *testing.T) {
 	}
 }
 
-// TestPartOwn: what an own expression has replaced is left out wherever it is cut, and brackets that
-// no rule made are words.
+// TestPartOwn: what an own expression has replaced is left out wherever it is cut, and brackets
+// that no rule made are words.
 func TestPartOwn(t *testing.T) {
 	t.Parallel()
 	r := redact.New(redact.Rules{Own: map[string]string{"name": "Anna Maria Berg"}})
