@@ -150,6 +150,9 @@ func (s *Service) Change(ctx context.Context, project, user, id string, p Patch)
 			t.put(f, EventChanged, p.Cause)
 			return nil
 		}
+		if p.Confidence == nil {
+			f.Confidence = t.faded(old).Confidence
+		}
 		f.ID, f.Supersedes, f.Source, f.Hits, f.History, f.By = newID, old.ID, nil, 0, nil, ByAPI
 		f.OrderUS, f.CreatedUS, f.SeenUS, f.ActiveMS = old.order(), t.now.UnixMicro(), t.now.UnixMicro(), 0
 		f.Reason, f.Accepted = "", false

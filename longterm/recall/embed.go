@@ -18,7 +18,7 @@ type Embedder interface {
 	// ModelID returns the ID of the model, or "" if it is not known yet.
 	ModelID() string
 	// EmbedTexts returns the embeddings of at most 64 texts, nil for those that the model refuses,
-	// and the ID of the model.
+	// and the ID of the model. With an error it returns those of the first texts, if any.
 	EmbedTexts(ctx context.Context, texts []string) (list [][]float32, model string, err error)
 	// EmbedQuery returns the embedding of a query and the ID of its model, or nil if it takes
 	// longer than within or fails.

@@ -94,19 +94,16 @@ func (s *Service) embedSome(ctx context.Context, c Collection) (more bool, err e
 	if len(docs) == 0 {
 		return false, nil
 	}
-	list, made, err := s.embedTexts(ctx, texts)
-	if err != nil {
-		return false, err
-	}
-	if made != model { // the index still has the embeddings of another one
-		return true, nil
-	}
-	for i := range docs {
+	list, made, failed := s.embedTexts(ctx, texts)
+	for i := range list {
+		if made != model { // the index still has the embeddings of another one
+			break
+		}
 		if err := s.storeMade(ctx, c, &docs[i], revs[i], model, list[i]); err != nil {
 			return false, err
 		}
 	}
-	return true, nil
+	return failed == nil, failed
 }
 
 // refused reports whether an error of the Embedder says that the model may not take a text.

@@ -29,7 +29,8 @@ func (s *Service) EmbedTexts(ctx context.Context, texts []string) (list [][]floa
 
 // embedTexts returns the embeddings of at most 64 texts, of which the first 8,000 bytes count, and
 // the ID of the model that made them. An embedding is nil if the model refuses the text. It fails
-// as the Embedder does, or if the endpoint has changed its model.
+// as the Embedder does, with the embeddings of the texts before, or if the endpoint has changed its
+// model.
 func (s *Service) embedTexts(ctx context.Context, texts []string) (list [][]float32, model string, err error) {
 	m := s.model.Load()
 	if m == nil {
@@ -40,14 +41,12 @@ func (s *Service) embedTexts(ctx context.Context, texts []string) (list [][]floa
 		clipped[i] = text.Clip(t, embedBytes)
 	}
 	list, err = s.embed(ctx, clipped)
-	if err != nil && !refused(err) {
-		return nil, "", err
-	}
-	if list == nil {
-		list = make([][]float32, len(texts))
-		for i := range clipped {
-			if list[i], err = s.embedOne(ctx, clipped[i]); err != nil {
-				return nil, "", err
+	if refused(err) { // one by one
+		list, err = nil, nil
+		for i := 0; i < len(clipped) && err == nil; i++ {
+			var v []float32
+			if v, err = s.embedOne(ctx, clipped[i]); err == nil {
+				list = append(list, v)
 			}
 		}
 	}
@@ -56,7 +55,7 @@ func (s *Service) embedTexts(ctx context.Context, texts []string) (list [][]floa
 			return nil, "", err
 		}
 	}
-	return list, m.ID, nil
+	return list, m.ID, err
 }
 
 // checkMade returns an error unless an embedding, nil for none, is one of the given model and that
