@@ -481,6 +481,9 @@ func TestRestsOnHeard(t *testing.T) {
 		"a greeting that was cut":  {[]string{"assistant: Welcome to the| Grand Hotel", "user: Hi.", "assistant: How can I help?", "user: My wife and I have two children."}, 4, 4, "My wife and I have two children", "Lives with a partner and two kids", "", "active"},
 		"a translation":            {[]string{"user: Hallo.", "assistant: ?Was machen Sie beruflich?", "user: Ich arbeite als Krankenschwester in Ulm."}, 3, 3, "Ich arbeite als Krankenschwester in Ulm", "Works as a nurse in Ulm", "", "active"},
 		"heard, and a plain yes":   {[]string{"user: Hello.", "assistant: Do you still live in Bonn?", "user: Yes."}, 3, 3, "Yes", "Lives in Bonn", "", "active"},
+		"words of another offer":   {[]string{"assistant: Plan A has a penalty if you leave early.", "user: I do not want that.", "assistant: Plan B is the same| with eighty euros to pay", "user: Yes."}, 4, 4, "Yes", "Owes a penalty when leaving early", "", "draft"},
+		"another question":         {[]string{"user: Hello.", "assistant: Do you still live| in Bonn?", "user: Sorry?", "assistant: Do you have a dog?", "user: Yes, two of them, and a cat"}, 5, 5, "two of them, and a cat", "Has two dogs and a cat", "", "active"},
+		"seventeen is not seventy": {[]string{"user: Hello.", "assistant: It costs seventeen euros a month| and seventy at the start", "user: Yes."}, 3, 3, "Yes", "Pays seventy at the start", "", "unheard"},
 		"perhaps, and a plain yes": {[]string{"user: Hello.", "assistant: ?Do you still live in Bonn?", "user: Yes."}, 3, 3, "Yes", "Lives in Bonn", "", "draft"},
 	} {
 		t.Run(name, func(t *testing.T) {
