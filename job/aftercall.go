@@ -36,9 +36,9 @@ type CallWork struct {
 	// Do works on the call of an agent from p on, and moves p; did is false if there was nothing to
 	// do.
 	Do func(ctx context.Context, a *memory.Agent, p *Progress) (did bool, err error)
-	// Every is how often Do may be called while the call runs; it is called only if the agent has
-	// changed since. nil and 0 are for calls that have ended alone. Most limits how often that is
-	// in one call.
+	// Every is how often Do may be called while the call runs, and Most how many times in one call.
+	// It is called only if the agent has changed since. If Every is nil or returns 0, Do is called
+	// once, after the end.
 	Every func(a *memory.Agent) time.Duration
 	Most  int
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/heardlog/heardlog/longterm/recall"
 )
 
-// BenchmarkRecall is what the facts of a turn cost, of a caller with 500 facts: none of which a
-// call proves, half of which an ended call proves, or one that runs and changes before each.
+// BenchmarkRecall measures what the facts of a turn cost for a caller with 500 facts: facts without
+// a proof; half of them proved by a call that has ended; or by one that runs, and grows before each
+// search.
 func BenchmarkRecall(b *testing.B) {
 	for _, way := range []string{"stated", "ended", "running"} {
 		b.Run(way, func(b *testing.B) { benchRecall(b, way) })

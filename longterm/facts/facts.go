@@ -159,7 +159,7 @@ type New struct {
 	ValidFromMS, ValidToMS int64
 	Source                 *Source // nil has none
 	// CreatedMS and SeenMS, in Unix ms, are when a fact that comes from elsewhere was first added
-	// and last seen there; 0 is now, of SeenMS CreatedMS if that is set.
+	// and last seen there. CreatedMS 0 is now, and SeenMS 0 is CreatedMS.
 	CreatedMS, SeenMS int64
 	Draft             bool // is not to be used until it is accepted
 	By                string

@@ -22,10 +22,10 @@ import (
 //   - It is a draft if it is not certain how much of the answers was heard, or if one of the last
 //     five was cut and the heard words do not cover all that the fact says: "shall I do that?" asks
 //     about what came before.
-//   - If the caller's words say something of their own, an answer right before them that was cut
-//     makes it a draft unless they cover two thirds of what it says. If they agree to something,
-//     too, or are few and have none of its words, so does any of the last five, unless what was
-//     heard covers it.
+//   - If the caller's words say something of their own and cover less than two thirds of the fact,
+//     it is a draft if the answer right before them was cut. It is also one if any of the last five
+//     answers was cut and the heard words do not cover the fact, and the caller's words agree to
+//     something, or are few and have no word of the fact.
 func heard(f *Fact, all, at []memory.Message) verdict {
 	if provedByOwn(f, all) { // most are, and the rest of the call need not be searched
 		return verdict{}

@@ -208,7 +208,7 @@ func (s *Service) faded(f *Fact) *Fact {
 	return f.faded(s.cfg.HalfLife, s.cfg.Now())
 }
 
-// fade has the facts of a list as faded returns them.
+// fade replaces each fact of a list by its faded form.
 func (s *Service) fade(list []*Fact) []*Fact {
 	now := s.cfg.Now()
 	for i, f := range list {

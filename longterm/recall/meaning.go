@@ -119,10 +119,10 @@ func (x *Index) asked(q *Query) vector {
 	return newVector(q.Embedding)
 }
 
-// mean adds to the scores of candidates how close the turns are to a query by their vectors, sorts
-// them and returns what it added, by slot. The closest gets the whole weight, and one that is
+// addMeaning adds to the scores of candidates how close the turns are to a query by their vectors,
+// sorts them and returns what it added, by slot. The closest gets the whole weight, and one that is
 // not closer than the average gets nothing. While some have no vector yet, it weighs less.
-func (r *ranking) mean(list []candidate) map[int32]float64 {
+func (r *ranking) addMeaning(list []candidate) map[int32]float64 {
 	if r.asked.length == 0 {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 
 // weights are those of the parts of a score. They were fitted, with those of the signs, to the
 // questions of one half of the conversations with which recall is measured: long-term conversations
-// of short turns, and of long messages. They were checked on the other half.
+// of short turns, and of long messages, while the figures of the other were in view.
 type weights struct {
 	before1, after1, before2, after2     float64 // of neighbors
 	call, grams, party, self, when, date float64
@@ -105,7 +105,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	found := r.best(&q, max(candidates, 2*q.K))
 	r.reorder(found)
 	strength := r.strength(found, &q) // of the words: how close is close depends on the model
-	meaning := r.mean(found)
+	meaning := r.addMeaning(found)
 	var hits []Hit
 	for _, c := range found {
 		parts := r.parts(c.slot)

@@ -23,7 +23,7 @@ const (
 )
 
 // second are the weights of the signs. They were fitted to the questions of one half of the
-// conversations with which recall is measured, and checked on the other.
+// conversations with which recall is measured, while the figures of the other were in view.
 var second = [signs]float64{
 	signCovered: .82, signAround: .28, signFurther: .75, signTerms: .73, signLength: -.42, signSubject: 1.08, signAsks: -.15,
 	signOpening: .4, signNumber: .67, signStanding: .19, signAdvice: .25,
