@@ -60,6 +60,15 @@ func TestRecallByMeaning(t *testing.T) {
 	if got := s.recall("anna", "oak", `,"explain":true`); got.Hits[0].Content != oak || got.Hits[0].Explain["meaning"] != 0 {
 		t.Errorf("without the endpoint: %+v", got)
 	}
+	s.say(second, user("Tulips are late."))
+	s.recall("anna", "oak")
+	waitFor(t, "a failed try to embed the new turn", func() bool {
+		model.mu.Lock()
+		defer model.mu.Unlock()
+		return slices.Contains(model.lost, "Tulips are late.")
+	})
+	set(false, 0)
+	waitFor(t, "the next try, without another recall", func() bool { return made("Tulips are late.") == 1 })
 	set(false, 0.5) // another model behind the same name
 	s = s.again()
 	s.meant(t, dog)

@@ -290,7 +290,8 @@ func TestVectorRefusals(t *testing.T) {
 type fakeModel struct {
 	mu    sync.Mutex
 	texts []string
-	fails bool // the next calls
+	fails bool     // the next calls
+	lost  []string // texts of calls that failed
 	shift float32
 }
 
@@ -303,6 +304,7 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Dimensions int
 	}
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || m.fails || r.Header.Get("Authorization") != "Bearer key-of-the-model" || in.Dimensions != 3 {
+		m.lost = append(m.lost, in.Input...)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}

@@ -51,8 +51,8 @@ func (s *Service) Embed(jobs *job.Runner) {
 	})
 }
 
-// embedTurns has the turns of a caller embedded that have no embedding. Logs show the
-// ID of the job, so it does not name the caller.
+// embedTurns has the turns of a caller embedded that have no embedding. Logs show the ID of the
+// job, so it does not name the caller.
 func (s *Service) embedTurns(c *caller) {
 	if s.embeds == nil {
 		return
@@ -121,17 +121,17 @@ func (s *Service) embedJob(ctx context.Context, k job.Key) (job.Result, error) {
 	if !ok {
 		return job.Done(job.Nothing), nil
 	}
+	more := false
 	user, names, err := s.who(ctx, k.Project, name.(string))
-	if err != nil || len(names) == 0 {
-		return job.Done(job.Nothing), err
+	if err == nil && len(names) > 0 {
+		if e := s.caller(k.Project, user, names); !e.Cold() { // else the next search asks again
+			more, err = s.embedSome(ctx, e)
+		}
 	}
-	e := s.caller(k.Project, user, names)
-	if e.Cold() { // the next search asks again
-		return job.Done(job.Nothing), nil
+	if more || err != nil { // for the next try
+		s.unembedded.Store(k, name)
 	}
-	more, err := s.embedSome(ctx, e)
-	if err == nil && more {
-		s.unembedded.Store(k, user)
+	if more {
 		return job.Again(0), nil
 	}
 	return job.Done(job.OK), err
