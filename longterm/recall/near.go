@@ -42,8 +42,9 @@ func (x *Index) near(w word) (out []nearWord) {
 	})
 	for place, c := range common {
 		e := &x.vocab[place]
-		alike := float64(c) / float64(min(n, e.grams))
-		if min(n, e.grams) == 1 && !strings.HasPrefix(e.stem, w.text) && !strings.HasPrefix(w.text, e.stem) {
+		grams := min(n, e.grams)
+		alike := float64(c) / float64(grams)
+		if grams == 1 && !strings.HasPrefix(e.stem, w.text) && !strings.HasPrefix(w.text, e.stem) {
 			alike = 0 // parents is not near rent
 		}
 		if alike < nearShare && slices.ContainsFunc(parts, func(p string) bool { return partOf(p, e.stem) }) {

@@ -189,6 +189,13 @@ func (r *ranking) before(a, b candidate) int {
 	return cmp.Or(cmp.Compare(y.At, x.At), cmp.Compare(x.Call, y.Call), cmp.Compare(x.Seq, y.Seq))
 }
 
+// basic returns what the words of a slot and around it and its day are worth, all that the first
+// pass adds up but for who said it and whether it has a word of time.
+func (r *ranking) basic(at int32) float32 {
+	s := &r.x.slots[at]
+	return r.words[at] + float32(w0.grams)*r.near[at] + r.neighbors(at) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
+}
+
 // best returns the n best slots that fit a query, best first.
 func (r *ranking) best(q *Query, n int) []candidate {
 	x := r.x
@@ -211,7 +218,7 @@ func (r *ranking) best(q *Query, n int) []candidate {
 		if s.doc < 0 {
 			continue
 		}
-		score := r.words[at] + float32(w0.grams)*r.near[at] + r.neighbors(int32(at)) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
+		score := r.basic(int32(at))
 		if score == 0 && r.asked.length == 0 {
 			continue
 		}

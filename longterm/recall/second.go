@@ -64,7 +64,7 @@ func (r *ranking) subject(d *doc) float64 {
 }
 
 // covered returns the share of the query's idf that a slot covers with those at most so far away.
-func (r *ranking) covered(at, away int32) (sum float64) {
+func (r *ranking) covered(at, away int32) float64 {
 	if r.p.idf == 0 {
 		return 0
 	}
@@ -73,15 +73,22 @@ func (r *ranking) covered(at, away int32) (sum float64) {
 		has |= r.has[i]
 		near |= r.hasNear[i]
 	}
-	for i, t := range r.p.terms {
+	idf, _ := r.p.covers(has, near)
+	return idf / r.p.idf
+}
+
+// covers returns the idf and the weight of the words of a query in a set, and of those like which
+// one in the other set is spelled. A bit stands for each word.
+func (p *parsed) covers(has, near uint32) (idf, weight float64) {
+	for i, t := range p.terms {
 		switch bit := uint32(1) << i; {
 		case has&bit != 0:
-			sum += t.idf
+			idf, weight = idf+t.idf, weight+t.weight
 		case near&bit != 0:
-			sum += nearCovers * t.idf
+			idf, weight = idf+nearCovers*t.idf, weight+nearCovers*t.weight
 		}
 	}
-	return sum / r.p.idf
+	return idf, weight
 }
 
 // reorder adds to the scores of candidates what their signs are worth, and sorts them.

@@ -25,14 +25,20 @@ const (
 
 // strength returns how much of the query the best candidates cover.
 func (r *ranking) strength(found []candidate, q *Query) string {
-	// With a model there are candidates that have nothing of the query.
-	found = slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { p := r.parts(c.slot); return !p.found() })
-	if len(found) == 0 {
-		return None
+	best, most, n := int32(-1), 0., 0
+	for _, c := range found {
+		if r.basic(c.slot) == 0 { // it can only be close by its embedding
+			continue
+		}
+		if most = max(most, r.share(c.slot, 1, q)); best < 0 {
+			best = c.slot
+		}
+		if n++; n == firstHits {
+			break
+		}
 	}
-	best, most := found[0].slot, 0.
-	for _, c := range found[:min(len(found), firstHits)] {
-		most = max(most, r.share(c.slot, 1, q))
+	if best < 0 {
+		return None
 	}
 	share := (r.share(best, 0, q) + r.share(best, 1, q) + r.share(best, 2, q) + most) / 4
 	on := onDay(r.x.slots[best].day)
@@ -49,7 +55,7 @@ func (r *ranking) strength(found []candidate, q *Query) string {
 }
 
 // share returns the share of the query's weight that a slot covers with those at most so far away.
-func (r *ranking) share(at, away int32, q *Query) (sum float64) {
+func (r *ranking) share(at, away int32, q *Query) float64 {
 	if r.p.weight == 0 {
 		return 0
 	}
@@ -60,13 +66,6 @@ func (r *ranking) share(at, away int32, q *Query) (sum float64) {
 			near |= r.hasNear[i]
 		}
 	}
-	for i, t := range r.p.terms {
-		switch bit := uint32(1) << i; {
-		case has&bit != 0:
-			sum += t.weight
-		case near&bit != 0:
-			sum += nearCovers * t.weight
-		}
-	}
-	return sum / r.p.weight
+	_, weight := r.p.covers(has, near)
+	return weight / r.p.weight
 }
