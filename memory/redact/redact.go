@@ -319,8 +319,12 @@ func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 		if strings.HasPrefix(whole, out) {
 			return out
 		}
+		same := 0 // how many bytes of both are the same
+		for same < min(len(out), len(whole)) && out[same] == whole[same] {
+			same++
+		}
 		for i := range whole {
-			if !strings.HasPrefix(out, whole[:i]) {
+			if i > same {
 				break
 			}
 			if i > 0 && whole[i-1] == ']' && begins(strings.TrimLeft(out[i:], " "), false, false) {
