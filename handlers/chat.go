@@ -105,7 +105,7 @@ func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadap
 	if err != nil {
 		return err
 	}
-	user, err := whoCalls(r, member)
+	user, err := callerOf(r, member)
 	if err != nil {
 		return err
 	}
@@ -176,10 +176,10 @@ func abort(r *http.Request, err error) error {
 // userHeader names the caller, the user_id of recall.
 const userHeader = "X-Heardlog-User"
 
-// whoCalls returns the caller of a call, from the header or by the number that a platform sends, or
+// callerOf returns the caller of a call, from the header or by the number that a platform sends, or
 // "". What platforms send for a withheld number is not a name, and a telephone number in the header
 // is returned in E.164.
-func whoCalls(r *http.Request, member func(string) []byte) (string, error) {
+func callerOf(r *http.Request, member func(string) []byte) (string, error) {
 	user := r.Header.Get(userHeader)
 	if user == "" {
 		return platform.Caller(member), nil

@@ -76,9 +76,9 @@ func TestRememberFacts(t *testing.T) {
 	}
 }
 
-// TestRememberFactsOfTurn: a fact that the newest words ask for is put right before them, even if
-// it was added during the call. Nothing that the prompt already has is repeated, and the block of
-// the whole call does not change.
+// TestRememberFactsOfTurn: a fact that answers the newest message stands right before it in the
+// prompt, even if it was added during the call. Nothing that the prompt already has is repeated,
+// and the block of the whole call does not change.
 func TestRememberFactsOfTurn(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Yes."})
