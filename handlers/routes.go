@@ -148,6 +148,9 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		if kind == joinV1 {
 			r.Get("/turns/{turn_id}/requests", h(read, shows(a.messages.requests)))
 			r.Post("/recall", h(read, a.recall.ofAgent))
+			r.Post("/scores", h(write, a.agents.setScore))
+			r.Get("/scores", h(read, shows(a.agents.scores)))
+			r.Delete("/scores/{score}", deletes(write, gone(a.agents.deleteScore)))
 			r.Post("/pause", h(write, a.agents.pause))
 			r.Post("/resume", h(write, shows(a.agents.resume)))
 			r.Post("/checkpoints", h(write, a.checkpoints.save))
