@@ -61,6 +61,7 @@ func pathName(r *http.Request, param string) string {
 // openapi.yaml.
 var queryParams = map[string][]string{
 	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "score", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
+	"GET /v1/reports":                      {"since", "until", "interval", "group_by", "compare", "platform", "model", "upstream", "name", "language", "label", "format"},
 	"GET /v1/overview":                     {"since", "until"},
 	"GET /v1/agents/{id}/history":          {"limit", "cursor", "confidence"},
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},

@@ -188,6 +188,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/profiles", agora(read, a.proxy.profiles))
 	r.Get("/usage", agora(read, shows(a.usage.get)))
 	r.Get("/overview", agora(read, shows(a.overview.get)))
+	r.Get("/reports", agora(read, a.reports.get))
 	r.Get("/policies", agora(read, a.context.policies))
 	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
 	r.Get("/jobs", agora(read, shows(a.listJobs)))
