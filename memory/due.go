@@ -14,7 +14,8 @@ type Due struct {
 type DueCalls interface {
 	// DueProjects returns the projects that have calls that are due, in no order.
 	DueProjects(ctx context.Context) ([]string, error)
-	// Due returns calls of a project that are due, at most limit, by No, after the given No.
+	// Due returns calls of a project that are due, at most limit, by No, after the given No. It
+	// returns none while an import is unfinished: agents are there before their messages.
 	Due(ctx context.Context, project string, after int64, limit int) ([]Due, error)
 	// Counted forgets calls, unless they have become due again since.
 	Counted(ctx context.Context, project string, list []Due) error

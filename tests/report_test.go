@@ -1,14 +1,18 @@
 package tests
 
 import (
+	"bytes"
 	"encoding/csv"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // figuresOf is what some calls did.
@@ -54,7 +58,7 @@ func (s *server) report(query string) (r reportOf) {
 	return r
 }
 
-// call makes a call of one answer and ends it.
+// reported makes a call of one answer and ends it.
 func (s *server) reported(name string, more map[string]any, answer string, interrupted bool) string {
 	s.t.Helper()
 	id := s.join(name, more)
@@ -141,6 +145,50 @@ func TestReports(t *testing.T) {
 	s.do(http.MethodDelete, v1+"/projects/default?confirm=default", nil).ok(nil)
 	if r := s.report("?group_by=label.campaign"); r.Totals.Calls != 0 || len(r.Groups) != 0 {
 		t.Errorf("after the project was erased: %+v", r)
+	}
+}
+
+// TestReportsMoved: an import keeps the reports, those of erased calls too, and counts no call
+// twice.
+func TestReportsMoved(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	from := sqlite.Options{Path: filepath.Join(t.TempDir(), "from.db")}
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_STORE=sqlite:"+from.Path)
+	gone, kept := s.reported("a", nil, "one two three", true), s.reported("b", nil, "one two three", true)
+	if r := s.report(""); r.Totals.Calls != 2 {
+		t.Fatalf("%+v", r.Totals)
+	}
+	s.do(http.MethodDelete, agent(gone), nil).is(http.StatusNoContent, nil)
+	s.reported("c", nil, "one two three", true) // may not be counted when the server stops
+	s.stop()
+	r, err := sqlite.OpenReader(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	var lines bytes.Buffer
+	if _, err := export.Write(t.Context(), &lines, r, export.Scope{}, true, nil); err != nil {
+		t.Fatal(err)
+	}
+	to := sqlite.Options{Path: filepath.Join(t.TempDir(), "to.db")}
+	m, err := sqlite.OpenImporter(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = export.Read(t.Context(), &lines, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, "HEARDLOG_STORE=sqlite:"+to.Path)
+	if c := s.report("").Totals; c.Calls != 3 || c.Words != 9 || c.Unheard != 9 || c.Interruptions != 3 {
+		t.Errorf("after an import: %+v", c)
+	}
+	s.interrupt(kept, `{"turn_id":0,"heard":"one two three"}`).ok(nil)
+	if c := s.report("").Totals; c.Calls != 3 || c.Unheard != 6 || c.Interruptions != 2 {
+		t.Errorf("after late evidence: %+v", c)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/postgres/pg"
+	"github.com/heardlog/heardlog/store/statements"
 )
 
 var _ memory.DueCalls = (*Store)(nil)
@@ -65,7 +66,7 @@ func (s *Store) Due(ctx context.Context, project string, after int64, limit int)
 			err := row.Scan(&d.No, &d.ID, &d.Rev)
 			pg.Show(&d.ID)
 			return d, err
-		}, "SELECT agent_no, id, rev FROM report_due WHERE project = $1 AND agent_no > $2 ORDER BY agent_no LIMIT $3", pg.Stored(project), after, limit)
+		}, "SELECT agent_no, id, rev FROM report_due WHERE project = $1 AND agent_no > $2 AND "+statements.NoImport+" ORDER BY agent_no LIMIT $3", pg.Stored(project), after, limit)
 		return err
 	})
 	return list, err

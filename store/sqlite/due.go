@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
+	"github.com/heardlog/heardlog/store/statements"
 )
 
 var _ memory.DueCalls = (*Store)(nil)
@@ -39,7 +40,7 @@ func (s *Store) Due(ctx context.Context, project string, after int64, limit int)
 	err = s.db.Read(ctx, "find calls to count", func(c *dbfile.Conn) (err error) {
 		list, err = dbfile.Collect(c, func(row dbfile.Row) (memory.Due, error) {
 			return memory.Due{Ref: memory.Ref{Project: project, ID: row.Text(1)}, No: row.Int(0), Rev: row.Int(2)}, nil
-		}, "SELECT agent_no, id, rev FROM report_due WHERE project = ? AND agent_no > ? ORDER BY agent_no LIMIT ?+0", project, after, int64(limit))
+		}, "SELECT agent_no, id, rev FROM report_due WHERE project = ? AND agent_no > ? AND "+statements.NoImport+" ORDER BY agent_no LIMIT ?+0", project, after, int64(limit))
 		return err
 	})
 	return list, err
