@@ -70,8 +70,8 @@ func zeros[T float32 | uint32](list []T, n int) []T {
 	return list
 }
 
-// add adds the BM25 scores of a word of the query, and a bit where it occurs. It returns the highest
-// of the scores in near that it added to.
+// add adds the BM25 scores of a word of the query, and a bit where it occurs. It returns the
+// highest of the scores in near that it added to.
 func (r *ranking) add(t term, bit uint32) (most float32) {
 	x := r.x
 	avg, with := x.average(), 0
