@@ -38,8 +38,8 @@ type Index struct {
 	langs     map[*language]int
 	bytes     int64 // about how much memory the index takes
 	of        *Corpus
-	// The rest follows from docs and is made when a search needs it. A turn at the end of a call, or
-	// in place of another, is added to it at once.
+	// The rest follows from docs and is made when a search needs it. A turn at the end of a call or
+	// in place of another is added to it at once.
 	stale  bool
 	holes  int // slots that calls have left
 	slots  []slot
