@@ -31,8 +31,8 @@ type ranking struct {
 	lastValue float32
 }
 
-// search ranks the slots by the words of a query.
-func (x *Index) search(p *parsed) *ranking {
+// search ranks the slots by the words of a query, those of the highest idf first.
+func (x *Index) search(p *parsed, q *Query) *ranking {
 	r := &x.rank
 	r.x, r.p, r.days, r.lastDay, r.perNear = x, p, map[int32]float32{}, math.MinInt32, 0
 	for _, list := range []*[]float32{&r.words, &r.near, &r.related} {
@@ -42,12 +42,15 @@ func (x *Index) search(p *parsed) *ranking {
 	r.blocks, r.inBlock = zeros(r.blocks, len(x.blocks)), zeros(r.inBlock, len(x.blocks))
 	most := float32(0)
 	for i, t := range p.terms {
+		if i > 0 && q.late() {
+			break
+		}
 		most = max(most, r.add(t, 1<<i))
 	}
 	if most > 0 {
 		r.perNear = 1 / most
 	}
-	r.relate()
+	r.relate(q)
 	most = 0
 	for _, v := range r.blocks {
 		most = max(most, v)
@@ -220,6 +223,9 @@ func (r *ranking) best(q *Query, n int) []candidate {
 	top := make([]candidate, 0, n) // a heap, the worst first
 	for at := gap; at < len(x.slots)-gap; at++ {
 		s, w := &x.slots[at], r.words[at-gap:at+gap+1:at+gap+1]
+		if at%slotsAtOnce == 0 && q.late() {
+			break
+		}
 		if s.doc < 0 {
 			continue
 		}
@@ -262,6 +268,9 @@ func (r *ranking) best(q *Query, n int) []candidate {
 	slices.SortFunc(top, r.before)
 	return top
 }
+
+// slotsAtOnce is how many slots are read before the time is.
+const slotsAtOnce = 4096
 
 // sift moves a candidate of a heap down to its place.
 func (r *ranking) sift(heap []candidate, i int) {

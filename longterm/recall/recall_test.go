@@ -375,6 +375,43 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
+// TestLate: a search whose time is up at any moment ends soon, with what it has found.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	x := recall.NewIndex()
+	for i := range int64(20_000) {
+		x.Put(recall.Turn{Call: fmt.Sprint(i / 100), Seq: i, Role: "user", Text: fmt.Sprintf("The key %d of the garden door is under the ladder", i), At: i})
+	}
+	most := 0
+	for up := 0; ; up++ {
+		asked, after := 0, 0
+		hits, _ := x.Search(recall.Query{Text: "Where is the key 77 for the door of the garden?", K: 10, Now: now, Late: func() bool {
+			asked++
+			after += b2i(asked > up)
+			return asked > up
+		}})
+		if len(hits) > 0 && most == 0 {
+			most = up + 1
+		}
+		if after > 3 || most > 0 && len(hits) != 10 {
+			t.Errorf("late at the look %d at the clock: %d more, %d hits", up, after, len(hits))
+		}
+		if after == 0 {
+			break
+		}
+	}
+	if most == 0 || most > 5 {
+		t.Errorf("nothing is found before the look %d at the clock", most)
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // TestRemoveLong: to remove a long call takes about as long as to add it.
 func TestRemoveLong(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ const (
 
 // relate adds to the scores of the query's own words how well turns match the words of the best
 // turns. That finds the same subject in other words: what else was said about it.
-func (r *ranking) relate() {
+func (r *ranking) relate(q *Query) {
 	x, words, out := r.x, r.words, r.related
 	better := func(a, b int32) int {
 		da, db := &x.docs[x.slots[a].doc], &x.docs[x.slots[b].doc]
@@ -51,6 +51,9 @@ func (r *ranking) relate() {
 	})
 	perWord, most := float32(1/(3*x.average())), float32(0)
 	for _, w := range best[:min(len(best), relatedWords)] {
+		if q.late() {
+			break
+		}
 		v := float32(weight[w])
 		for _, p := range x.vocab[w].turns {
 			at := x.where[p.doc]

@@ -41,6 +41,8 @@ type Query struct {
 	Except func(*Turn) bool
 	// Searched, if not nil, reports whether a call may be searched.
 	Searched func(call string) bool
+	// Late, if not nil, reports whether the time is up. What was found until then is ranked.
+	Late func() bool
 	// Budget is how many tokens the texts of hits and the turns around them may have; hits beyond
 	// it are left out. 0 means no limit, and no turns around.
 	Budget int
@@ -100,7 +102,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	}
 	x.prepare()
 	p := x.parse(wordsOf(q.Text), q.Now)
-	r := x.search(&p)
+	r := x.search(&p, &q)
 	r.asked = x.asked(&q)
 	found := r.best(&q, max(candidates, 2*q.K))
 	r.reorder(found)
@@ -133,6 +135,8 @@ func (q *Query) fits(d *doc) bool {
 		(q.FromMS == 0 || d.At >= q.FromMS) && (q.ToMS == 0 || d.At <= q.ToMS) && (q.NotCall == "" || d.Turn.Call != q.NotCall) &&
 		(q.Searched == nil || q.Searched(d.Turn.Call))
 }
+
+func (q *Query) late() bool { return q.Late != nil && q.Late() }
 
 func (q *Query) excepts(d *doc) bool { return q.Except != nil && q.Except(&d.Turn) }
 
