@@ -47,11 +47,15 @@ func (a callerAPI) consent(c caller.Consent) consentJSON {
 	return consentJSON{Remember: string(c.Remember), Until: shownTime(c.UntilMS), Now: string(c.At(a.now()))}
 }
 
-// userInPath returns the user that the path names.
+// userInPath returns the user that the path names. Nothing can be stored of what platforms send for
+// a withheld number.
 func userInPath(r *http.Request) (string, error) {
 	user := pathName(r, "user")
 	if user == "" {
 		return "", fault.At(fault.Invalid, "user", "must not be empty")
+	}
+	if r.Method == http.MethodPost || r.Method == http.MethodPut {
+		return callerName("user", user)
 	}
 	return text.CleanKey("user", inE164(user), caller.MaxName)
 }

@@ -26,7 +26,6 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
-	"github.com/heardlog/heardlog/webhook"
 )
 
 // requestInfo is what handlers add to a request's log line and metrics.
@@ -163,7 +162,7 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 	if !ev.Enabled() {
 		return
 	}
-	ev = ev.Str("request_id", info.id).Str("method", r.Method).Str("path", shownPath(r.URL.Path)).Int("status", status).
+	ev = ev.Str("request_id", info.id).Str("method", r.Method).Str("path", shownPath(r)).Int("status", status).
 		Int("bytes", ww.BytesWritten()).Dur("duration", took)
 	if info.project != "" {
 		ev = ev.Str("project", info.project)
@@ -187,12 +186,21 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 	ev.Msg("request")
 }
 
-// shownPath returns a path for the log, without the token of a fetch URL, which is a permission.
-func shownPath(path string) string {
-	if strings.HasPrefix(path, webhook.FetchPath) {
-		return webhook.FetchPath + "…"
+// hiddenInPaths are the parameters of paths of which the log shows the names alone: callers, who
+// may be telephone numbers, keys of memories, and the token of a fetch URL, which is a permission.
+var hiddenInPaths = map[string]bool{"{user}": true, "{key}": true, "{token}": true}
+
+// shownPath returns the path of a request for the log.
+func shownPath(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	pattern := strings.Split(chi.RouteContext(r.Context()).RoutePattern(), "/")
+	shown := strings.Split(path, "/")
+	for i, name := range pattern {
+		if hiddenInPaths[name] && i < len(shown) {
+			shown[i] = name
+		}
 	}
-	return text.Clip(path, 256)
+	return text.Clip(strings.Join(shown, "/"), 256)
 }
 
 // causeOf returns an error's text with its cause.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/width"
+
 	"github.com/heardlog/heardlog/internal/peek"
 )
 
@@ -24,7 +26,7 @@ var nobodies = strings.Fields(`anonymous restricted unavailable unknown private 
 	blockedcaller hiddencaller anonymousnumber restrictednumber unavailablenumber unknownnumber
 	privatenumber withheldnumber blockednumber hiddennumber nonumber anonym unbekannt anonyme
 	inconnu privé masqué anónimo anonimo desconocido privado oculto sconosciuto privato anoniem
-	onbekend undefined null none nil nan`)
+	onbekend undefined null none nil nan na notavailable`)
 
 // withheld are the numbers that spell those of these words that carriers send.
 var withheld = dialled([]string{"anonymous", "restricted", "unavailable", "unknown", "private", "withheld", "blocked"})
@@ -121,28 +123,51 @@ func subscriber(s string) string {
 	return s
 }
 
-// address returns the address in "Name" <sip:…>, or s without space around it.
+// address returns the address in "Name" <sip:…>, or s, without space around it and without what a
+// reader does not see.
 func address(s string) string {
+	s = width.Fold.String(strings.Map(visible, s))
+	if number, ok := strings.CutPrefix(s, "%2B"); ok { // escaped twice
+		s = "+" + number
+	}
 	if i, j := strings.IndexByte(s, '<'), strings.LastIndexByte(s, '>'); i >= 0 && j > i {
 		s = s[i+1 : j]
 	}
 	return strings.TrimSpace(s)
 }
 
+func visible(c rune) rune {
+	if unicode.Is(unicode.Cf, c) {
+		return -1
+	}
+	return c
+}
+
+// isTemplate reports whether a text is a variable that was to be replaced by a name, such as
+// {{customer.number}} or ${From}.
+func isTemplate(s string) bool {
+	return strings.Contains(s, "{{") && strings.Contains(s, "}}") ||
+		strings.HasSuffix(s, "}") && strings.HasPrefix(strings.TrimLeft(s, "$#%"), "{") && !strings.Contains(s, `"`)
+}
+
 // Withheld reports whether a platform sends the name or number for callers who withhold theirs, or
-// for want of one: a word such as "Private Number", the number that spells it, or one digit
-// repeated.
+// for want of one: a word such as "Private Number", the number that spells it, one digit
+// repeated, a variable that was not replaced, or punctuation alone.
 func Withheld(s string) bool {
-	s = subscriber(s)
+	s, _, _ = strings.Cut(subscriber(s), ";")
+	s = strings.TrimSuffix(s, "@anonymous.invalid") // RFC 3323
+	if isTemplate(s) {
+		return true
+	}
 	if number, ok := Number(s); ok {
 		s = number
 	}
 	word := strings.Map(func(c rune) rune {
-		if strings.ContainsRune(" -_.,()[]<>\"'+", c) {
+		if strings.ContainsRune(" -_.,/()[]<>\"'+?*", c) {
 			return -1
 		}
 		return unicode.ToLower(c)
 	}, s)
 	repeated := strings.HasPrefix(s, "+") && len(word) >= 7 && unicode.IsDigit(rune(word[0])) && strings.Trim(word, word[:1]) == ""
-	return repeated || slices.Contains(nobodies, word) || slices.Contains(withheld, s)
+	return word == "" && s != "" || repeated || slices.Contains(nobodies, word) || slices.Contains(withheld, s)
 }

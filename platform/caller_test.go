@@ -14,7 +14,7 @@ func TestNumber(t *testing.T) {
 		"tel:+1-415-555-0100": "+14155550100", "sip:+14155550100@carrier.example;user=phone": "+14155550100", "whatsapp:+14155550100": "+14155550100",
 		" +1 (415) 555.0100 ": "+14155550100",
 		"4155550100":          "", "030 123456": "", "+0301234567": "", "+49": "", "+12345678901234567": "", "+49 30 CALLME": "", "anna": "", "": "", "client:anna": "",
-		"+4930123456,": "", "sip:anna@example.com": "", "+４９３０１２３４５６": "",
+		"+4930123456,": "", "sip:anna@example.com": "", "+４９３０１２３４５６": "+4930123456", "\u202a+4930123456\u202c": "+4930123456", "%2B4930123456": "+4930123456", "\u200e＋49 30 123456": "+4930123456",
 	} {
 		if got, ok := platform.Number(in); got != want || ok != (want != "") {
 			t.Errorf("%q is %q %v, want %q", in, got, ok, want)
@@ -28,6 +28,8 @@ func TestWithheld(t *testing.T) {
 		"+266696687": true, "+7378742833": true, "+86282452253": true, "Anonymous": true, "sip:anonymous@anonymous.invalid": true, "RESTRICTED": true,
 		"+2562533": true, "+8656696": true, "+7748283": true, "Private Number": true, "No Caller ID": true, "undefined": true, "+10000000000": false, "+0000000000": true, "0000000": false, "7777777": false, "+33726662436": false,
 		"\"Anonymous\" <sip:anonymous@anonymous.invalid>": true, "client:anonymous": true, "Unbekannt": true, "+9999999999": true, "tel:+2562533": true,
+		"{{customer.number}}": true, "${From}": true, "{caller_id}": true, "#{number}": true, "-": true, "???": true, "N/A": true, "anonymous;tag=1": true, "anonymous@anonymous.invalid": true, "%2B266696687": true,
+		`{"id":"17"}`: false, "a{b}": false, "na-17": false, "+": true, "anna;b": false,
 		"+4930123456": false, "anna": false, "": false, "unknown-17": false,
 	} {
 		if got := platform.Withheld(in); got != want {

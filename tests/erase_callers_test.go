@@ -62,7 +62,7 @@ func (s *server) plant(t *testing.T, h *hook) *canaries {
 }
 
 // TestErasedCallerIsNowhere: of an erased caller not one of many texts is left in the files of the
-// store.
+// store, in the log, or in an export.
 func TestErasedCallerIsNowhere(t *testing.T) {
 	t.Parallel()
 	needsFile(t)
@@ -108,6 +108,10 @@ func TestErasedCallerIsNowhere(t *testing.T) {
 			t.Error("what others said is gone")
 		}
 		s.stop()
+	}
+	if log := s.log.String(); strings.Contains(log, "CANARY") {
+		at := strings.Index(log, "CANARY")
+		t.Errorf("the log has it: …%s…", log[max(0, at-300):at+20])
 	}
 	for _, e := range s.env {
 		path, ok := strings.CutPrefix(e, "HEARDLOG_STORE=sqlite:")

@@ -230,7 +230,8 @@ func TestRecallCallers(t *testing.T) {
 		s.wantRecalled("by the number of the join", form, "locker", "Where is my locker?", "Your locker is number nine.")
 		s.get(v1 + "/users/" + url.PathEscape(form)).ok(nil)
 	}
-	for i, form := range []string{"+2562533", "+8656696", "Private Number", "anonymous", `"Anonymous" <sip:anonymous@anonymous.invalid>`} {
+	for i, form := range []string{"+2562533", "+8656696", "Private Number", "anonymous", `"Anonymous" <sip:anonymous@anonymous.invalid>`, "{{customer.number}}", "-"} {
+		s.post(userPath(form, "/facts"), `{"content":"Likes tea."}`).refused(http.StatusBadRequest, "InvalidFieldValue", "user", "withhold")
 		nobody := s.join(fmt.Sprint("nobody ", i), caller(form))
 		ask("", "X-Agent-Id", nobody)
 		s.wantRecalled("by a join for nobody", form, "locker")

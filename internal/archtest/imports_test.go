@@ -119,7 +119,7 @@ func rules() map[string]rule {
 		"webhook":                     {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
 		"llmadapter":                  {[]string{"internal/peek", "platform", "internal/fault", "internal/secret", "internal/text"}, []string{jsonExp}},
 		"llmadapter/responses":        {[]string{"llmadapter", "memory", "internal/fault", "internal/text"}, []string{jsonExp}},
-		"platform":                    {[]string{"internal/peek", "internal/fault"}, nil},
+		"platform":                    {[]string{"internal/peek", "internal/fault"}, []string{xtext}},
 		"store/export":                {[]string{"memory", "store/codec", "memory/memories", "store/record", "webhook", "internal/fault", "internal/secret"}, nil},
 		"store/engine":                {[]string{"memory", "store/codec", "internal/cache", "internal/fault"}, nil},
 		"memory/kv/kvtest":            {[]string{"memory/kv", "internal/fault"}, []string{cmpModule}},

@@ -72,9 +72,14 @@ func (d *DB) checkpoint() {
 	if d.watch.checkFirst() != nil {
 		return
 	}
+	// While hold reads an old state, no commit begins the log again, so all of it is found.
+	held := errors.Join(d.hold.Script("BEGIN; SELECT 1 FROM sqlite_schema"), d.find())
 	_, _ = checkpoint(d.helper, "PASSIVE") // errors show in the second one
 	d.writer.turn <- struct{}{}
+	wiped := d.wipe()
+	held = errors.Join(held, d.hold.Script("ROLLBACK"))
 	left, err := checkpoint(d.helper, "PASSIVE")
+	err = errors.Join(err, wiped, held)
 	// A checkpoint that fails, on a full disk for example, may have written the first page already.
 	if err = errors.Join(err, d.watch.checkpointed()); err != nil {
 		left = d.checkpointAt // tried again when the log has grown by as much; it is safe there
@@ -140,11 +145,11 @@ func (d *DB) purge() {
 		return
 	}
 	d.writer.turn <- struct{}{}
-	done := false
+	done, wiped := false, d.wipe()
 	d.watch.whileTruncated(func() {
 		_ = d.helper.Script("PRAGMA busy_timeout = 1") // writers wait for this
 		busy, err := d.helper.Number("PRAGMA wal_checkpoint(TRUNCATE)")
-		done = err == nil && busy == 0
+		done = err == nil && busy == 0 && wiped == nil
 		_ = d.helper.Script("PRAGMA busy_timeout = 5000")
 	})
 	if err := d.watch.checkpointed(); err == nil && done {

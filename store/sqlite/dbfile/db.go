@@ -56,6 +56,8 @@ type DB struct {
 	readers *readers // nil in memory
 	writer  writer
 	helper  *Conn // makes checkpoints; nil in memory
+	hold    *Conn // keeps the log from being begun again meanwhile; nil in memory
+	remains remains
 
 	stopInspect context.CancelFunc
 	inspected   chan struct{} // closed when inspect has ended
@@ -171,10 +173,13 @@ func (d *DB) Start(ctx context.Context) (err error) {
 	if d.helper, err = openConn(d.path, d.vfs, "busy_timeout(5000)", "synchronous(FULL)"); err != nil {
 		return err
 	}
+	if d.hold, err = openReader(d.path, d.vfs); err != nil {
+		return err
+	}
 	if d.readers, err = openReaders(d.path, d.vfs); err != nil {
 		return err
 	}
-	for _, c := range append(d.readers.all, d.helper, d.writer.Conn) {
+	for _, c := range append(d.readers.all, d.helper, d.hold, d.writer.Conn) {
 		c.damage = &d.damage
 	}
 	if IsDamage(CheckFirstPage(d.path)) { // after a power failure it may be half written
@@ -215,11 +220,13 @@ func (d *DB) Release() error {
 	if d.readers != nil {
 		errs = append(errs, d.readers.close())
 	}
-	if d.helper != nil {
-		errs = append(errs, d.helper.Close())
+	for _, c := range []*Conn{d.helper, d.hold} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
 	}
 	if d.writer.Conn != nil && (d.watch.first == nil || d.watch.checkInside() == nil) {
-		errs = append(errs, d.writer.Close())
+		errs = append(errs, d.wipe(), d.writer.Close())
 	}
 	if d.lock != nil {
 		errs = append(errs, d.lock.release())
