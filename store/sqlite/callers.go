@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 )
 
-// Lists of the agents of users, which are asked for before each recall. Without them that takes 4 µs
-// for each agent: half of the time of a recall for a user with 300 calls.
+// Lists of the agents of users, which are asked for before each recall. Without them that takes
+// 4 µs for each agent: half of the time of a recall for a user with 300 calls.
 const (
 	maxListed  = 100_000 // agents in all lists
 	maxChanges = 256     // that are kept; a list that is further behind is read again
