@@ -307,18 +307,22 @@ func (c *caller) current(ctx context.Context, now []memories.AgentVersion, notAs
 // call is not asked for. It runs within the entry, where no other changes c.agents.
 func (s *Service) load(ctx context.Context, c *caller, now []memories.AgentVersion, notAsked string) error {
 	slices.SortFunc(now, func(a, b memories.AgentVersion) int { return cmp.Compare(b.No, a.No) })
-	there := map[string]bool{}
+	there := 0
 	for _, a := range now {
-		there[a.ID] = true
+		_, ok := c.agents[a.ID]
+		there += b2i(ok)
 	}
-	for id := range maps.Clone(c.agents) {
-		if there[id] {
-			continue
+	if there < len(c.agents) {
+		gone := maps.Clone(c.agents)
+		for _, a := range now {
+			delete(gone, a.ID)
 		}
 		if err := c.mu.in(ctx); err != nil {
 			return err
 		}
-		c.forget(id)
+		for id := range gone {
+			c.forget(id)
+		}
 		c.mu.Unlock()
 	}
 	full := false
