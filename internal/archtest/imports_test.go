@@ -106,7 +106,7 @@ func rules() map[string]rule {
 		"ossa/pattern":                {[]string{"memory", "store/record", "memory/redact", "internal/fault", "internal/text"}, nil},
 		"longterm/vector":             {[]string{"job", "store/record", "longterm/resident", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
 		"store/encryption":            {},
-		"memory/redact":               {[]string{"internal/fault"}, []string{jsonExp}},
+		"memory/redact":               {[]string{"internal/fault", "internal/secret"}, []string{jsonExp}},
 		"memory/requests":             {[]string{"internal/peek", "memory", "memory/agents", "internal/text"}, nil},
 		"memory/turns":                {[]string{"memory", "memory/agents"}, nil},
 		"memory/view":                 {[]string{"memory/heard", "memory/window", "internal/fault", "internal/text"}, nil},

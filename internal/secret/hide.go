@@ -116,6 +116,9 @@ func (s Set) Begun(b []byte) int {
 var shapes = regexp.MustCompile(`\bsk-[A-Za-z0-9_\-]{6,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[A-Za-z0-9_\-]{30,}` +
 	`|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{4,}\.[A-Za-z0-9_\-]*|(?i:\bBearer[ \t]+)[A-Za-z0-9._~+/\-]{6,}=*|(?i:authorization["']?\s*[:=]\s*["']?basic\s+)[A-Za-z0-9+/]{4,}=*`)
 
+// Shapes returns where in a text what looks like a key by itself begins and ends.
+func Shapes(s string) [][]int { return shapes.FindAllStringIndex(s, -1) }
+
 // loginShape matches the login of an address.
 var loginShape = regexp.MustCompile(`(://)[^\s/?#"'@:]+:[^\s/?#"'@]+@`)
 

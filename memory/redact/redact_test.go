@@ -26,6 +26,13 @@ func TestText(t *testing.T) {
 		"我的密码是hunter2": "我的密码是[secret]", "验证码 482913": "验证码 [secret]", "The TAN is 99 88 77": "The TAN is [secret]",
 		"The password is wrong": "The password is wrong", "my zip code is 53113": "my zip code is 53113", "discount code 1234": "discount code 1234", "a code review of 1234 lines": "a code review of 1234 lines",
 		"My password is «Rose» now": "My password is «[secret]» now", "I have one dog and two cats": "I have one dog and two cats", "the dress code is casual": "the dress code is casual",
+		"the password's hunter2": "the password's [secret]", "My password used to be rosebud": "My password used to be [secret]", "Mi clave es cuatro siete uno uno.": "Mi clave es [secret].",
+		"the security code on the back is three one two": "the security code on the back is [secret]", "my social security number is 123-45-6789": "my social security number is [secret]",
+		"The secret word is bluebird.": "The secret word is [secret].", "Mein Geheimwort ist Blaubeere": "Mein Geheimwort ist [secret]", "use hunter2 as the password": "use [secret] as the password",
+		"it is hunter2, my password": "it is [secret], my password", "the answer to my security question is Fluffy": "the answer to my security question is [secret]", "gate code 2580": "gate code [secret]",
+		"the key is sk-abcdefghij1234": "the key is [secret]", "La clave es que vengas en 2024": "La clave es que vengas en 2024", "I have 2 accounts and forgot my password": "I have 2 accounts and forgot my password",
+		"My security question is what was my first pet": "My security question is what was my first pet", "I am 42, my password works": "I am 42, my password works", "The password's expired": "The password's expired",
+		"I lost 2 of the passwords": "I lost 2 of the passwords", "On the 3rd, my new password came": "On the 3rd, my new password came", "the code, one of three": "the code, one of three",
 		// Cards.
 		"my card is 4111 1111 1111 1111, ok":    "my card is [card], ok",
 		"4111111111111111":                      "[card]",
