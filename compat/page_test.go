@@ -358,11 +358,13 @@ func TestPageCaller(t *testing.T) {
 func TestPageOverview(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
-	trainCall(t, s)
-	b := openTab(t, s.url+"/overview?since=1h", chromedp.EmulateViewport(390, 844))
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+trainCall(t, s)+"/leave", nil, nil)
+	b := openTab(t, s.url+"/overview?since=24h", chromedp.EmulateViewport(390, 844))
 	b.shows(".chart a", "1 of ")
+	b.shows(".answer", "Too few answers to compare")
+	b.shows(".look", "never heard")
 	b.waits(`document.querySelector("main select").classList.contains("set")`)
-	b.waits(`document.querySelectorAll(".chart rect.unheard").length > 0`)
+	b.waits(`document.querySelector(".chart path.unheard").getAttribute("d").startsWith("M")`)
 	b.accessible()
 	if value[bool](b, `document.documentElement.scrollWidth > innerWidth`) {
 		t.Error("the page is wider than a phone")
@@ -371,7 +373,7 @@ func TestPageOverview(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS(".chart a[href*=interrupted]")))
 	b.shows(".calls td.words", "which one?")
 	b.clicks("nav a[href='/overview']")
-	b.waits(`document.querySelector("main select")?.value === "24h"`)
+	b.waits(`document.querySelector("main select")?.value === "168h"`)
 	if value[bool](b, `document.querySelector("main select").classList.contains("set")`) {
 		t.Error("the usual time of the overview is marked as if it was chosen")
 	}

@@ -135,7 +135,7 @@ func TestPagePictures(t *testing.T) {
 		"call.png":      {chosen, "What the model was given", nil},
 		"call-dark.png": {chosen, "What the model was given", []step{dark}},
 		"phone.png":     {s.url + "/", "Booked", []step{chromedp.EmulateViewport(390, 844)}},
-		"overview.png":  {s.url + "/overview?since=1h", "Barge-in rate", nil},
+		"overview.png":  {s.url + "/overview?since=24h", "Answers that were cut off", nil},
 	} {
 		b := openTab(t, view.url, view.setup...)
 		b.shows("main", view.shows)
@@ -154,7 +154,7 @@ func TestPageAccessible(t *testing.T) {
 	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
 	id := trainCall(t, s)
 	views := map[string]string{
-		"/": "which one?", "/calls/" + id + "?turn=3": "What the model was given", "/overview": "Barge-in rate",
+		"/": "which one?", "/calls/" + id + "?turn=3": "What the model was given", "/overview": "Answers that were cut off",
 		"/callers": "Callers", "/webhooks": "Deliveries", "/playground": "Barge in",
 	}
 	for name, setup := range map[string][]step{"light": nil, "dark": {dark}, "phone": {chromedp.EmulateViewport(390, 844)}} {

@@ -56,6 +56,7 @@ type agentJSON struct {
 	Settings  *settingsJSON     `json:"settings,omitempty"`
 	Platform  string            `json:"platform,omitempty"`
 	Tally     tallyJSON         `json:"tally"`
+	Scores    []scoreJSON       `json:"scores,omitempty"`
 	callJSON
 }
 
@@ -82,6 +83,9 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 	out := agentJSON{
 		AgentID: g.ID, Name: g.ShownName(), Channel: g.Settings.Channel, Status: g.Status.String(), UserID: g.Settings.Scope.UserID, Labels: g.Settings.Labels,
 		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, Platform: g.Platform(), Tally: tallyOf(h.Tally), callJSON: a.call(g),
+	}
+	if len(g.Settings.Scores) > 0 {
+		out.Scores = each(g.Settings.Scores, newScoreJSON)
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

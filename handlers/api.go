@@ -26,6 +26,7 @@ import (
 	"github.com/heardlog/heardlog/longterm/knowledge"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
+	"github.com/heardlog/heardlog/longterm/report"
 	"github.com/heardlog/heardlog/longterm/vector"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -60,6 +61,7 @@ type Config struct {
 	Models          *model.Service // nil: there are none, and none can be stored
 	Knowledge       *knowledge.Service
 	Patterns        *pattern.Service
+	Reports         *report.Service
 	// Jobs returns the jobs of a project in a state; see job.Runner.List.
 	Jobs     func(project string, state job.State) []job.Info
 	Webhooks *webhook.Service
@@ -174,6 +176,7 @@ type api struct {
 	audit         auditAPI
 	usage         usageAPI
 	overview      overviewAPI
+	reports       reportAPI
 	ops           opsAPI
 }
 
@@ -216,6 +219,7 @@ func New(c Config) *chi.Mux {
 		evidence: evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence, byKey: proxy.agentByKey},
 		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
+		reports:  reportAPI{reports: c.Reports, now: c.Now},
 		overview: overviewAPI{agents: c.Memory.Agents, webhooks: c.Webhooks, now: c.Now},
 		audit:    auditAPI{audit: c.Audit, log: c.Log},
 		keys:     keyAPI{bodies: b, access: c.Access},

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -94,22 +95,19 @@ type bucketJSON struct {
 
 func bucketOf(b *memory.Bucket) bucketJSON {
 	out := bucketJSON{StartAt: shownTime(b.StartMS), Calls: b.Calls, Turns: b.Turns, tallyJSON: tallyOf(&b.Tally)}
-	share := func(part, of int64) *float64 {
-		if of == 0 {
-			return nil
+	out.BargeInRate, out.UnheardShare = shareOf(b.Interruptions, b.Answers), shareOf(b.Unheard, b.Generated)
+	out.FailedAt = failedAt(b.FailedAt)
+	return out
+}
+
+// failedAt returns failures by the names of upstreams; nil for none.
+func failedAt(list []memory.Count[string]) map[string]int64 {
+	var out map[string]int64
+	for _, failed := range list {
+		if out == nil {
+			out = map[string]int64{}
 		}
-		return new(float64(part) / float64(of))
-	}
-	out.BargeInRate, out.UnheardShare = share(b.Interruptions, b.Answers), share(b.Unheard, b.Generated)
-	for _, failed := range b.FailedAt {
-		name, n := failed.Of, failed.N
-		if name == "" {
-			name = "unknown"
-		}
-		if out.FailedAt == nil {
-			out.FailedAt = map[string]int64{}
-		}
-		out.FailedAt[name] += n
+		out[cmp.Or(failed.Of, "unknown")] += failed.N
 	}
 	return out
 }

@@ -60,7 +60,8 @@ func pathName(r *http.Request, param string) string {
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
 // openapi.yaml.
 var queryParams = map[string][]string{
-	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
+	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "score", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
+	"GET /v1/reports":                      {"since", "until", "interval", "group_by", "compare", "platform", "model", "upstream", "name", "language", "label", "format"},
 	"GET /v1/overview":                     {"since", "until"},
 	"GET /v1/agents/{id}/history":          {"limit", "cursor", "confidence"},
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
@@ -130,7 +131,8 @@ func checkParams(next handlerFunc) handlerFunc {
 			v := r.URL.Query()
 			for _, name := range slices.Sorted(maps.Keys(v)) {
 				_, label := labelNamed(name)
-				if !slices.Contains(names, name) && !(label && slices.Contains(names, "label")) {
+				_, score := scoreNamed(name)
+				if !slices.Contains(names, name) && !(label && slices.Contains(names, "label")) && !(score && slices.Contains(names, "score")) {
 					if len(names) == 0 {
 						return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call, which has none")
 					}

@@ -148,6 +148,9 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		if kind == joinV1 {
 			r.Get("/turns/{turn_id}/requests", h(read, shows(a.messages.requests)))
 			r.Post("/recall", h(read, a.recall.ofAgent))
+			r.Post("/scores", h(write, a.agents.setScore))
+			r.Get("/scores", h(read, shows(a.agents.scores)))
+			r.Delete("/scores/{score}", deletes(write, gone(a.agents.deleteScore)))
 			r.Post("/pause", h(write, a.agents.pause))
 			r.Post("/resume", h(write, shows(a.agents.resume)))
 			r.Post("/checkpoints", h(write, a.checkpoints.save))
@@ -185,6 +188,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/profiles", agora(read, a.proxy.profiles))
 	r.Get("/usage", agora(read, shows(a.usage.get)))
 	r.Get("/overview", agora(read, shows(a.overview.get)))
+	r.Get("/reports", agora(read, a.reports.get))
 	r.Get("/policies", agora(read, a.context.policies))
 	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
 	r.Get("/jobs", agora(read, shows(a.listJobs)))

@@ -16,6 +16,7 @@ const (
 	ExpiredKeys    = "expired_keys"    // keys and values whose time is over are erased, others evicted
 	OldDeletions   = "old_deletions"   // deletions of records are forgotten
 	OldErasures    = "old_erasures"    // erasures of callers are forgotten
+	Reports        = "reports"         // calls that have ended are counted for reports
 	OldDeliveries  = "old_deliveries"  // webhook deliveries that ended long ago are forgotten
 )
 

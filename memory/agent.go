@@ -128,6 +128,9 @@ type Settings struct {
 	Scope Scope
 	// Memory is what is kept of the agent's memory beside its messages.
 	Memory Memory
+	// Scores are the verdicts on the call and its turns, in the order in which they came. The list
+	// is shared: do not change it.
+	Scores []Score
 }
 
 // Memory is the part of an agent's memory that is not a message.

@@ -130,6 +130,7 @@ type AgentQuery struct {
 	Name         string            // "" = any
 	Users        []string          // any of these user IDs in the agent's scope; empty = any
 	Labels       map[string]string // all of these among the agent's labels
+	Scores       map[string]string // by name, all with these values; "" is any value. See Score.Parse
 	Platform     string            // "" = any; see Agent.Platform
 	Interrupted  bool              // only agents of which an answer was interrupted
 	Failed       bool              // only agents that failed, or of which an answer did

@@ -16,6 +16,7 @@ func (a Agent) Redacted(r *redact.Redactor) Agent {
 	}
 	m := &a.Settings.Memory
 	m.Summary, m.ToolExchange = r.Text(m.Summary), string(r.JSON([]byte(m.ToolExchange)))
+	a.Settings.Scores = redactedScores(a.Settings.Scores, r)
 	if len(a.Settings.Labels) > 0 {
 		a.Settings.Labels = maps.Clone(a.Settings.Labels)
 		for k, v := range a.Settings.Labels {

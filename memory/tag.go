@@ -23,6 +23,7 @@ const (
 	tagInterrupted = ownTag + "interrupted"
 	tagFailed      = ownTag + "failed"
 	tagGhosts      = ownTag + "ghosts"
+	tagScore       = ownTag + "score/" // and the score's name; see ScoreTag
 	// ModelTag is the tag with the memory model of an agent.
 	ModelTag = ownTag + "memory_model"
 )
@@ -52,6 +53,7 @@ func (h *Head) Tags() []Tag {
 	if p := a.Platform(); p != "" {
 		out = append(out, Tag{tagPlatform, p})
 	}
+	out = append(out, scoreTags(a.Settings.Scores)...)
 	for _, name := range slices.Sorted(maps.Keys(a.Settings.Labels)) {
 		if value := a.Settings.Labels[name]; name != "" && len(name)+len(value) <= MaxTag && !strings.HasPrefix(name, ownTag) {
 			out = append(out, Tag{name, value})
@@ -110,6 +112,10 @@ func (q *AgentQuery) Tags() []TagValues {
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
 		out = append(out, TagValues{name, []string{q.Labels[name]}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Scores)) {
+		tag := ScoreTag(name, q.Scores[name])
+		out = append(out, TagValues{tag.Name, []string{tag.Value}})
 	}
 	if q.Interrupted {
 		out = append(out, TagValues{tagInterrupted, []string{""}})

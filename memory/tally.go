@@ -94,15 +94,20 @@ func (t *Tally) Add(m *Message, by int64) {
 }
 
 // Merge adds what another tally has counted.
-func (t *Tally) Merge(o *Tally) {
+func (t *Tally) Merge(o *Tally) { t.merge(o, 1) }
+
+// Unmerge takes away what another tally has counted.
+func (t *Tally) Unmerge(o *Tally) { t.merge(o, -1) }
+
+func (t *Tally) merge(o *Tally, by int64) {
 	for i, n := range o.numbers() {
-		*t.numbers()[i] += *n
+		*t.numbers()[i] += by * *n
 	}
 	for _, c := range o.FirstToken {
-		count(&t.FirstToken, c.Of, c.N)
+		count(&t.FirstToken, c.Of, by*c.N)
 	}
 	for _, c := range o.FailedAt {
-		count(&t.FailedAt, c.Of, c.N)
+		count(&t.FailedAt, c.Of, by*c.N)
 	}
 }
 

@@ -35,6 +35,7 @@ func everyPayload() []webhook.Payload {
 		webhook.Turns{About: about, StopMS: 1_780_000_300_000, Turns: []webhook.Turn{{
 			Start: webhook.TurnEdge{AtMS: 1_780_000_009_000, Type: "voice_input"}, End: &webhook.TurnEdge{AtMS: 1_780_000_010_000, Type: "ok"}, E2EMS: 640,
 		}}},
+		webhook.Scored{About: about, ScoreID: "s1", ScoreName: "tone", Value: []byte(`"friendly"`), TurnID: new(int64(1)), Comment: "Warm.", Author: "anna", Source: "human"},
 		webhook.Interrupted{
 			About: about, TurnID: 1, Seq: 2, State: "final", Cut: true, AtMS: 1_780_000_010_900, CausedBy: "start_of_speech", Heard: "At", Sent: "At nine", Generated: "At nine.",
 			Complete: true, Method: "echo_diff", Confidence: 98,

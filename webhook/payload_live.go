@@ -103,6 +103,34 @@ func (p Interrupted) encode(b *builder) {
 	p.tail(b)
 }
 
+// Scored is event 10003: a score of a call or a turn was set, or set again under its ID.
+type Scored struct {
+	About
+	ScoreID, ScoreName      string
+	Value                   json.RawMessage // a number, true, false or a string
+	TurnID                  *int64          // nil for the whole call
+	Comment, Author, Source string          // left out if empty
+}
+
+// EventType is event.Scored.
+func (Scored) EventType() int { return event.Scored }
+
+func (p Scored) encode(b *builder) {
+	p.head(b, seconds)
+	b.str("score_id", p.ScoreID)
+	b.str("score_name", p.ScoreName)
+	b.value("value", p.Value)
+	if p.TurnID != nil {
+		b.num("turn_id", *p.TurnID)
+	}
+	for _, f := range [][2]string{{"comment", p.Comment}, {"author", p.Author}, {"source", p.Source}} {
+		if f[1] != "" {
+			b.str(f[0], f[1])
+		}
+	}
+	p.tail(b)
+}
+
 // Messages is event 10002: messages of the history as they are after one change. A message is sent
 // when it is stored, and again, with the same seq, when its words or its state change. For each seq
 // the event with the highest Sequence counts.

@@ -35,6 +35,7 @@ import (
 	"github.com/heardlog/heardlog/longterm/knowledge"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
+	"github.com/heardlog/heardlog/longterm/report"
 	"github.com/heardlog/heardlog/longterm/vector"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -211,6 +212,8 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	a.closes(func(ctx context.Context) error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg)
+	reports := &report.Service{Records: a.store, Calls: a.store, Ledger: a.store, Now: a.now}
+	reports.Handle(a.jobs)
 	a.newUpkeep()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
@@ -234,6 +237,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Models:      a.models,
 		Knowledge:   a.knowledge,
 		Patterns:    a.patterns,
+		Reports:     reports,
 		Jobs:        a.jobs.List,
 		Checkpoints: a.saves, Joined: a.joined, CallSummary: a.callSummary,
 		Remember: a.remember, RememberDefault: c.Remember,

@@ -104,6 +104,9 @@ func (e *events) Body(f agents.EventFacts) ([]byte, error) {
 		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: table(turns.Of(f.Messages))}
 	case event.Interrupted:
 		p = interrupted(about, f.Answer)
+	case event.Scored:
+		sc := f.Score
+		p = webhook.Scored{About: about, ScoreID: sc.ID, ScoreName: sc.Name, Value: sc.Value, TurnID: sc.Turn, Comment: sc.Comment, Author: sc.Author, Source: sc.Source}
 	case event.Message:
 		p = webhook.Messages{About: about, Messages: changed(f.Messages)}
 	}

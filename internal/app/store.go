@@ -27,6 +27,7 @@ type backend interface {
 	memories.Store
 	kv.Store
 	record.Store
+	memory.DueCalls
 	webhook.Store
 	// Usage returns what each project has stored.
 	Usage(ctx context.Context) ([]memory.Usage, error)

@@ -17,6 +17,7 @@ const (
 	Turns            = 112
 	Interrupted      = 10001
 	Message          = 10002
+	Scored           = 10003 // a score of a call or a turn was set
 	DeliveryDead     = 10011 // a delivery was given up; sent to the project's other endpoints
 	EndpointDisabled = 10012 // an endpoint was disabled; sent to the project's other endpoints
 	Test             = 10021 // requested by hand; sent to one endpoint, whatever its filter
@@ -46,6 +47,7 @@ var types = []Type{
 	{Turns, "agent.turns", true},
 	{Interrupted, "agent.interrupted", false},
 	{Message, "agent.message", false},
+	{Scored, "agent.scored", false},
 	{DeliveryDead, "delivery.dead", false},
 	{EndpointDisabled, "endpoint.disabled", false},
 	{Test, "webhook.test", false},

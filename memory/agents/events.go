@@ -34,6 +34,7 @@ type EventFacts struct {
 	TurnID   int64           // 110
 	Failure  *memory.Failure // 110
 	Answer   *memory.Message // 10001
+	Score    *memory.Score   // 10003
 }
 
 type noEvents struct{}

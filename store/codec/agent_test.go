@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/store/codec"
 )
 
-// TestView: a view comes back as it was stored, and settings without a view have none.
+// TestView: a view and scores come back as they were stored, and settings without a view have none.
 func TestView(t *testing.T) {
 	t.Parallel()
 	in := memory.Settings{LLM: memory.LLMSettings{View: &view.View{
@@ -18,6 +18,7 @@ func TestView(t *testing.T) {
 		Timestamp: &view.TimestampPrefix{Zone: "Europe/Berlin", Assistant: true},
 		Speaker:   &view.SpeakerPrefix{Names: map[string]string{"42": "Anna"}},
 	}}}
+	in.Scores = []memory.Score{{ID: "s", Name: "tone", Value: []byte(`"warm"`), Turn: new(int64(0)), Comment: "c", Author: "a", Source: "human", UpdatedMS: 5}}
 	b, err := codec.EncodeSettings(in)
 	if err != nil {
 		t.Fatal(err)

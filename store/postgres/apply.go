@@ -200,6 +200,7 @@ type writes struct {
 		bodies [][]byte
 	}
 	items itemChanges
+	due   dueChanges
 	epoch int64 // the endpoints that it was decided by
 }
 
@@ -286,6 +287,7 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 		h.revs[at], h.seqs[at], h.turns[at] = wr.Head.Rev, wr.Head.NextSeq, wr.Head.LastTurn
 		h.written[at] += wr.Bytes()
 		h.tallies[at] = wr.Head.Tally.Encode()
+		w.due.take(wr.No, wr.Head)
 		if wr.Retagged {
 			w.retag(wr.No, wr.Head)
 		}
@@ -376,6 +378,7 @@ func (w *writes) statement() *pg.Parts {
 	w.items.write(st)
 	w.writeAgents(st)
 	w.writeTags(st)
+	w.due.write(st)
 	if r := &w.rewritten; len(r.nos) > 0 {
 		st.With("rewritten", `UPDATE event e SET body = u.body FROM unnest(?::bigint[], ?::text[], ?::bytea[]) u (agent_no, id, body)
 			WHERE e.id = u.id AND e.agent_no = u.agent_no AND u.`+found+" RETURNING e.no", r.nos, r.ids, r.bodies)

@@ -89,6 +89,9 @@ func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *mem
 		return 0, err
 	}
 	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn, written, tally) VALUES ($1, 1, $2, $3, $4, $5, $6)", no, h.Rev, h.NextSeq, h.LastTurn, written, h.Tally.Encode())
+	if a.Status.Ended() {
+		b.Queue("INSERT INTO report_due (project, agent_no, id, rev) VALUES ($1, $2, $3, $4)", pg.Stored(a.Project), no, pg.Stored(a.ID), h.Rev)
+	}
 	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
 		b.Queue(`INSERT INTO agent_key (project, key, agent_no, shared, live) SELECT $1, unnest($2::text[]), $3, $4, $5 ON CONFLICT (project, key, agent_no) DO NOTHING`,
 			pg.Stored(a.Project), pg.StoredAll(keys), no, shared == 1, !a.Status.Ended())

@@ -98,6 +98,11 @@ func TestUsage(t *testing.T) {
 	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, postgres.Options{}) })
 }
 
+func TestDue(t *testing.T) {
+	t.Parallel()
+	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return open(t, postgres.Options{}) })
+}
+
 func TestRecords(t *testing.T) {
 	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }

@@ -112,6 +112,9 @@ func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int6
 			}
 		}
 	}
+	if err := t.due(no, h); err != nil {
+		return 0, err
+	}
 	return no, t.insertTags(no, h)
 }
 
@@ -209,6 +212,9 @@ func (t *tx) updateAgent(w *memory.Write) (err error) {
 	if a := w.Change.Agent; err == nil && a != nil && a.Status != w.Before {
 		t.count(w.Before, -1)
 		t.count(a.Status, +1)
+	}
+	if err == nil {
+		err = t.due(w.No, w.Head)
 	}
 	if err == nil && w.Retagged {
 		if _, err = t.Exec("DELETE FROM agent_tag WHERE agent_no = ?", w.No); err == nil {

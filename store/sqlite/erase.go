@@ -112,7 +112,7 @@ func (s *Store) eraseOne(ctx context.Context, ref memory.Ref) error {
 // eraseAgent erases an agent and notes that its rows are to follow.
 func (t *tx) eraseAgent(no int64, status memory.Status) error {
 	t.count(status, -1)
-	return t.ExecEach(no, "INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
+	return t.ExecEach(no, dueErased, "INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
 		"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent_tag WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?")
 }
 

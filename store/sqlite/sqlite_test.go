@@ -88,6 +88,11 @@ func TestUsage(t *testing.T) {
 	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, sqlite.Options{}) })
 }
 
+func TestDue(t *testing.T) {
+	t.Parallel()
+	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return open(t, sqlite.Options{}) })
+}
+
 func TestRecords(t *testing.T) {
 	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }

@@ -16,6 +16,9 @@ import (
 // importMark is the key in table meta of an unfinished import.
 const importMark = "import"
 
+// NoImport is a condition: no import is unfinished.
+const NoImport = "NOT EXISTS (SELECT 1 FROM meta WHERE key = '" + importMark + "')"
+
 // Mark returns the mark of an unfinished import, nil if there is none.
 func Mark(db eacher) (mark []byte, err error) {
 	_, err = first(db, func(row Row) { mark = append([]byte{}, row.Blob(0)...) }, "SELECT value FROM meta WHERE key = ?", importMark)

@@ -18,6 +18,7 @@ const (
 	TypeTurns            = 112   // Turns
 	TypeInterrupted      = 10001 // Interrupted
 	TypeMessage          = 10002 // Messages
+	TypeScored           = 10003 // Scored
 	TypeDeliveryDead     = 10011 // DeliveryDead
 	TypeEndpointDisabled = 10012 // EndpointDisabled
 	TypeTest             = 10021 // Test
@@ -90,6 +91,8 @@ func Decode(body []byte) (Event, error) {
 		e.Data, err = data[Interrupted](in.Payload)
 	case TypeMessage:
 		e.Data, err = data[Messages](in.Payload)
+	case TypeScored:
+		e.Data, err = data[Scored](in.Payload)
 	case TypeDeliveryDead:
 		e.Data, err = data[DeliveryDead](in.Payload)
 	case TypeEndpointDisabled:

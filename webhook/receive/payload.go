@@ -170,6 +170,18 @@ type Messages struct {
 	} `json:"messages"`
 }
 
+// Scored is event 10003: a score of a call or a turn was set, or set again under its ID.
+type Scored struct {
+	About
+	ScoreID   string          `json:"score_id"`
+	ScoreName string          `json:"score_name"`
+	Value     json.RawMessage `json:"value"`   // a number, true, false or a string
+	TurnID    *int64          `json:"turn_id"` // nil = the whole call
+	Comment   string          `json:"comment"`
+	Author    string          `json:"author"`
+	Source    string          `json:"source"`
+}
+
 // DeliveryDead is event 10011: a delivery to another endpoint of the project was given up.
 type DeliveryDead struct {
 	EndpointID string `json:"endpoint_id"`

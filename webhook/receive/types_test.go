@@ -14,7 +14,7 @@ func TestTypes(t *testing.T) {
 	same := map[int]int{
 		receive.TypeJoined: event.Joined, receive.TypeLeft: event.Left, receive.TypeHistory: event.History, receive.TypeExpiring: event.Expiring,
 		receive.TypeFailed: event.Error, receive.TypeMetrics: event.Metrics, receive.TypeTurns: event.Turns, receive.TypeInterrupted: event.Interrupted,
-		receive.TypeMessage: event.Message, receive.TypeDeliveryDead: event.DeliveryDead, receive.TypeEndpointDisabled: event.EndpointDisabled,
+		receive.TypeMessage: event.Message, receive.TypeScored: event.Scored, receive.TypeDeliveryDead: event.DeliveryDead, receive.TypeEndpointDisabled: event.EndpointDisabled,
 		receive.TypeTest: event.Test, receive.TypeFactAdded: event.FactAdded, receive.TypeFactSuperseded: event.FactSuperseded,
 		receive.TypeFactWithdrawn: event.FactWithdrawn, receive.TypeFactExpired: event.FactExpired,
 		receive.TypeUserErased: event.UserErased, receive.TypeKVProvider: event.KVProvider,

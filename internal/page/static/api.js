@@ -46,6 +46,7 @@ export const context = (id, body) => request("POST", agent(id) + "/context", bod
 export const tailOf = (id, after) => agent(id) + "/events" + query({after});
 
 export const requests = (id, turn) => get(`${agent(id)}/turns/${turn}/requests`);
+export const report = q => get("/v1/reports" + query(q));
 export const overview = since => get("/v1/overview" + query({since}));
 
 const user = name => "/v1/users/" + encodeURIComponent(name);

@@ -93,8 +93,9 @@ function template(v, width, act) {
       <h1>${v.agent.name || v.agent.agent_id} ${v.live ? html`<span class="badge live" role="status">${v.live}</span>` : nothing}</h1>
       <p class="quiet">${facts(v.agent, shown)}</p>
       <dl class="numbers">${numbers(v.agent, v.messages, shown).map(([value, label, bad]) => html`<div><dt>${label}</dt><dd class=${bad ? "bad" : ""}>${value}</dd></div>`)}</dl>
+      ${scores(v.agent.scores?.filter(s => s.turn_id == null))}
       ${timeline(shown, width, v, act)}
-      <ol class="transcript">${lines(shown, first, v.selected, select)}</ol>
+      <ol class="transcript">${lines(shown, first, v.selected, select, v.agent.scores)}</ol>
       ${shown.length ? html`<button @click=${() => copy(transcript(shown, first))}>Copy transcript</button>` : html`<p class="quiet">Nothing was said yet.</p>`}
     </section>
     ${chosen ? aside(v, chosen, () => select(chosen.seq)) : nothing}</div>`;
@@ -106,6 +107,10 @@ function facts(a, messages) {
     start && to > start ? length(to - start) : "", ...Object.entries(a.labels ?? {}).map(([k, value]) => `${k}=${value}`), a.reason && a.reason !== "OK" ? a.reason : ""];
   return out.filter(Boolean).map((part, i) => html`${i ? " · " : ""}<span>${part}</span>`);
 }
+
+// scores shows scores as chips, with comments and authors in their titles.
+const scores = list => list?.length ? html`<p class="chips">${list.map(scoreChip)}</p>` : nothing;
+const scoreChip = s => html`<span class="chip score" title=${[s.comment, s.author, s.source].filter(Boolean).join(" · ")}>${s.name} ${String(s.value)}</span>`;
 
 function numbers(a, all, messages) {
   const costs = all.map(m => m.cost).filter(Boolean), sum = k => costs.reduce((n, c) => n + (c[k] ?? 0), 0);
@@ -124,19 +129,22 @@ function numbers(a, all, messages) {
 }
 
 // lines folds ghosts, and tools with their results, into one line each, where they happened.
-function lines(messages, first, selected, select) {
+function lines(messages, first, selected, select, given) {
   const out = [];
   for (let i = 0; i < messages.length; i++) {
     const fold = f => { const from = i; while (i + 1 < messages.length && f(messages[i + 1])) i++; return messages.slice(from, i + 1); };
     const tool = m => m.role === "tool" || m.tool_calls?.length > 0 && !plain(m.content);
     const kind = ghost(messages[i]) ? ghost : tool(messages[i]) ? tool : null;
-    if (!kind) { out.push(line(messages[i], first, messages[i].seq === selected, select)); continue; }
+    if (!kind) { out.push(line(messages[i], first, messages[i].seq === selected, select, scoresAt(messages, i, given))); continue; }
     const group = fold(kind), inside = group.some(m => m.seq === selected);
     out.push(html`<li class="fold"><details ?open=${inside}><summary>${kind === ghost ? `${group.length} ${group.length === 1 ? "ghost" : "ghosts"}: made, and replaced before anybody heard it` : tools(group)}</summary>
       <ol>${group.map(m => line(m, first, m.seq === selected, select))}</ol></details></li>`);
   }
   return out;
 }
+
+// scoresAt returns the scores of a turn at the last of its messages.
+const scoresAt = (messages, i, given) => messages[i + 1]?.turn_id === messages[i].turn_id ? [] : (given ?? []).filter(s => s.turn_id === messages[i].turn_id);
 
 // tools names what was called, with the beginning of each result.
 function tools(group) {
@@ -147,7 +155,7 @@ function tools(group) {
   }).join(" · ") || "tool result";
 }
 
-function line(m, first, on, select) {
+function line(m, first, on, select, given = []) {
   const [heard, rest] = m.role === "assistant" ? split(m) : [plain(m.content), ""];
   const chips = [];
   if (interrupted(m)) chips.push(["bad", m.metadata.interrupt_timestamp ? `interrupted at ${offset(m.metadata.interrupt_timestamp - first)}` : "interrupted"]);
@@ -160,7 +168,7 @@ function line(m, first, on, select) {
       <time>${offset(m.timestamp - first)}</time>
       <span class=${"who " + m.role}>${{user: "Caller", assistant: "Agent", tool: "Tool"}[m.role] ?? m.role}</span>
       <span class="said"><span class="text" dir="auto">${heard}${struck(rest)}</span>
-        ${chips.length ? html`<span class="chips">${chips.map(([kind, text]) => html`<span class=${"chip " + kind}>${text}</span>`)}</span>` : nothing}</span>
+        ${chips.length || given.length ? html`<span class="chips">${chips.map(([kind, text]) => html`<span class=${"chip " + kind}>${text}</span>`)}${given.map(scoreChip)}</span>` : nothing}</span>
       <span class="quiet side">${m.timings?.first_token_ms ? `${length(m.timings.first_token_ms)} first` : m.metadata?.source ?? ""}</span>
     </button></li>`;
 }

@@ -6,7 +6,7 @@ import {strip} from "/page/timeline.js";
 import {choice, ended, failure, length, percent, plain, split, struck, usd, when} from "/page/words.js";
 
 const pageSize = 50, everyMS = 3000, live = "running,starting,recovering,stopping,idle";
-const fields = ["q", "status", "since", "platform", "label", "user_id", "interrupted", "failed", "ghosts"];
+const fields = ["q", "status", "since", "platform", "label", "score", "user_id", "interrupted", "failed", "ghosts"];
 
 export function callsPage({draw, go}) {
   const filter = Object.fromEntries(fields.map(k => [k, new URLSearchParams(location.search).get(k) ?? ""]));
@@ -19,7 +19,8 @@ export function callsPage({draw, go}) {
   const set = (k, value) => go("/" + api.query({...filter, [k]: value}), true);
 
   const query = more => {
-    const {label, ...rest} = filter, [name, value] = label.split("=", 2), q = {...rest, limit: pageSize, ...more};
+    const {label, score, ...rest} = filter, [name, value] = label.split("=", 2), q = {...rest, limit: pageSize, ...more};
+    if (score) q["score." + score.split("=", 1)[0]] = score.slice(score.indexOf("=") + 1);
     if (name && value) q["label." + name] = value;
     return q;
   };
@@ -107,6 +108,7 @@ function template(v, last, set, more, seen) {
       ${toggle("interrupted", "interrupted", "Calls in which the caller interrupted an answer")}
       ${toggle("failed", "LLM failed", "Calls in which the LLM failed")}
       ${toggle("ghosts", "ghosts", "Calls with answers that were replaced before they were heard")}
+      ${f.score ? html`<button class="set" aria-label="Calls with any score" @click=${() => set("score", "")}>${f.score.replace("=", " ")} ×</button>` : nothing}
       ${f.user_id ? html`<button class="set" aria-label="Calls of every caller" @click=${() => set("user_id", "")}>${f.user_id} ×</button>` : nothing}
     </div>
     ${failure(v.error)}
@@ -133,6 +135,7 @@ function row(a, messages, set, priced) {
       ${a.user_id ? html`<a class="quiet" href=${"/callers/" + encodeURIComponent(a.user_id)}>${a.user_id}</a>` : nothing}</th>
     <td class="wide"><span class="chips">${a.platform ? html`<span class="chip">${a.platform}</span>` : nothing}
       ${Object.entries(a.labels ?? {}).map(([k, value]) => html`<button class="chip" title=${`Calls with ${k}=${value}`} @click=${() => set("label", `${k}=${value}`)}>${value}</button>`)}
+      ${(a.scores ?? []).filter(s => s.turn_id == null).map(s => html`<button class="chip score" title=${`Calls with the score ${s.name} ${s.value}`} @click=${() => set("score", `${s.name}=${s.value}`)}>${s.name} ${String(s.value)}</button>`)}
       ${t.failures ? html`<span class="chip bad">LLM failed</span>` : nothing}${t.ghosts ? html`<span class="chip">${t.ghosts} ${t.ghosts === 1 ? "ghost" : "ghosts"}</span>` : nothing}</span>${t.generated_tokens ? strip(t.generated_tokens - t.unheard_tokens, t.unheard_tokens) : nothing}</td>
     <td class="words"><div dir="auto">${heard}${struck(rest)}</div></td>
     <td class="n wide">${a.turns}</td>

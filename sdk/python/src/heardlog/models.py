@@ -34,6 +34,8 @@ class AgentShown(_AgentShown, total=False):
     stopped_at: str
     # The voice platform of the call, by its first key; absent if unknown.
     platform: str
+    # Scores of the call and its turns; absent if there are none.
+    scores: list[Score]
     # Keys that find the agent besides its ID: the platform's names of the call.
     keys: list[str]
     # The agent that had the key before; it has ended.
@@ -534,6 +536,21 @@ class RecalledTurnHeard(_RecalledTurnHeard, total=False):
 
     # How it is known what was heard.
     method: str
+
+
+class _Score(TypedDict):
+    id: str
+    name: str
+    value: float | bool | str
+    updated_at: str
+
+
+class Score(_Score, total=False):
+    # Absent if the whole call was scored.
+    turn_id: int
+    comment: str
+    author: str
+    source: str
 
 
 class _TurnHit(TypedDict):
