@@ -43,6 +43,8 @@ func benchRecall(ctx context.Context, args []string, out io.Writer) error {
 	path := flags.String("data", "", "JSON file with conversations and questions, also packed by gzip")
 	speech := flags.Bool("speech", false, "write turns and questions as speech recognition does: lower case, no punctuation")
 	oneCall := flags.Bool("one-call", false, "make one call of all calls of a conversation")
+	turns := flags.Int("turns", 0, "measure instead how long recalls take of one caller with so many turns, made of the conversations")
+	deadline := flags.Int("deadline", 80, "deadline of these recalls in ms")
 	server := flags.String("server", "", "the server's binary; empty builds one")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -73,6 +75,9 @@ func benchRecall(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer c.Close()
 	r := recaller{c: c, addr: p.addr, recalls: map[string][]float64{}, answered: map[string]int{}, missed: map[string]int{}, unanswerable: map[string]int{}}
+	if *turns > 0 {
+		return r.speed(ctx, data, p, *turns, *deadline, out)
+	}
 	for i := range data.Conversations {
 		if err := r.conversation(data, i); err != nil {
 			return err

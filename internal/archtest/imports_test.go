@@ -127,7 +127,7 @@ func rules() map[string]rule {
 		"memory/kv/rediskv":           {[]string{"memory/kv", "internal/fault"}, []string{"github.com/redis/rueidis"}},
 		"memory/kv/memcachedkv":       {[]string{"memory/kv", "internal/fault"}, []string{"github.com/bradfitz/gomemcache"}},
 		"memory/kv/provider":          {[]string{"memory/kv", "memory/kv/memcachedkv", "memory/kv/rediskv", "internal/fault", "internal/secret"}, nil},
-		"store/sqlite":                {append(driver, "store/sqlite/dbfile", "store/statements"), nil},
+		"store/sqlite":                {append(driver, "internal/cache", "store/sqlite/dbfile", "store/statements"), nil},
 		"store/sqlite/dbfile":         {[]string{"internal/fault"}, []string{sqlite, xsys}},
 		"store/postgres":              {append(driver, "store/postgres/peers", "store/postgres/pg", "store/statements"), []string{pgx}},
 		"store/postgres/peers":        {[]string{"memory", "store/postgres/pg", "internal/fault"}, []string{pgx}},

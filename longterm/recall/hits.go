@@ -3,6 +3,7 @@ package recall
 import (
 	"maps"
 	"math"
+	"slices"
 )
 
 // spare is how many hits more than asked for are ranked, so that collapsed ones are replaced.
@@ -13,7 +14,7 @@ const sameShare = .9
 
 // collapse folds hits that say the same into the newest of them, at the rank of the best, and
 // returns the best k.
-func collapse(hits []Hit, k int) []Hit {
+func (x *Index) collapse(hits []Hit, k int) []Hit {
 	var out []Hit
 	texts := make([]wording, len(hits)) // of out
 	for _, h := range hits {
@@ -21,7 +22,7 @@ func collapse(hits []Hit, k int) []Hit {
 		at := 0
 		for ; at < len(out); at++ {
 			o := &out[at]
-			if o.Role == h.Role && alike(o, &h) && texts[at].read(o.Text).same(text.read(h.Text)) {
+			if o.Role == h.Role && x.alike(o, &h) && texts[at].read(o.Text).same(text.read(h.Text)) {
 				break
 			}
 		}
@@ -47,12 +48,27 @@ func collapse(hits []Hit, k int) []Hit {
 // negations turn a sentence into its opposite.
 var negations = wordSet("no not never don didn doesn isn wasn won can cannot nicht kein keine nie ne pas jamais nunca não non mai niet geen не ни inte aldrig ikke")
 
-// alike reports whether two hits may say the same: they have about the same length and match about
-// as well. It is cheap.
-func alike(a, b *Hit) bool {
+// alike reports whether two hits may say the same: they have about the same length, match about as
+// well, and half of the first words of one are in the other. It is cheap.
+func (x *Index) alike(a, b *Hit) bool {
 	short, long := min(len(a.Text), len(b.Text)), max(len(a.Text), len(b.Text))
-	return 10*short >= 8*long && math.Abs(a.Parts.Words-b.Parts.Words) < .1 && math.Abs(a.Parts.Grams-b.Parts.Grams) < .02
+	if 10*short < 8*long || math.Abs(a.Parts.Words-b.Parts.Words) >= .1 || math.Abs(a.Parts.Grams-b.Parts.Grams) >= .02 {
+		return false
+	}
+	some, all := x.docs[x.slots[a.slot].doc].words, x.docs[x.slots[b.slot].doc].words
+	if len(some) > len(all) {
+		some, all = all, some
+	}
+	some = some[:min(len(some), firstWords)]
+	both := 0
+	for _, w := range some {
+		both += b2i(slices.Contains(all, w))
+	}
+	return 2*both >= len(some)
 }
+
+// firstWords is how many words of a hit are compared before its whole text is.
+const firstWords = 16
 
 // wording is the words of a text, and those of them that must be the same in another one that says
 // the same.

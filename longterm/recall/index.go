@@ -38,8 +38,10 @@ type Index struct {
 	langs     map[*language]int
 	bytes     int64 // about how much memory the index takes
 	of        *Corpus
-	// The rest follows from docs and is made when a search needs it.
+	// The rest follows from docs and is made when a search needs it. A turn at the end of a call or
+	// in place of another is added to it at once.
 	stale  bool
+	holes  int // slots that calls have left
 	slots  []slot
 	where  []where // of docs
 	blocks []int32 // how many words each has
@@ -80,7 +82,7 @@ type entry struct {
 }
 
 // slot is what ranking reads of every turn. The slots of a call are neighbors, in order of Seq, and
-// gap empty ones stand before each call and behind the last.
+// at least gap empty ones stand before and behind each call.
 type slot struct {
 	doc   int32 // -1 = empty
 	block int32
@@ -98,6 +100,7 @@ const gap = 2
 type call struct {
 	id   string
 	docs []int32 // places, in order of Seq
+	room int     // empty slots behind it for more turns
 }
 
 // posting is how often a word occurs in a doc.
@@ -120,7 +123,7 @@ const (
 // NewIndex returns an empty index.
 func NewIndex() *Index {
 	return &Index{
-		calls: map[string]*call{}, places: map[string]int32{}, grams: map[gram][]int32{}, langs: map[*language]int{},
+		calls: map[string]*call{}, places: map[string]int32{}, grams: map[gram][]int32{}, langs: map[*language]int{}, stale: true,
 	}
 }
 
@@ -140,9 +143,14 @@ func (x *Index) Put(t Turn) {
 		x.calls[t.Call] = c
 	}
 	at, there := x.find(c, t.Seq)
+	laid, old := !x.stale, where{slot: -1}
 	if there {
-		if old := &x.docs[c.docs[at]]; old.Turn == t {
+		place := c.docs[at]
+		if x.docs[place].Turn == t {
 			return
+		}
+		if laid {
+			old = x.where[place]
 		}
 		x.drop(c, at, at+1)
 	}
@@ -154,6 +162,9 @@ func (x *Index) Put(t Turn) {
 	}
 	c.docs = slices.Insert(c.docs, at, place)
 	x.add(place, c, t)
+	if laid {
+		x.stale = !x.lay(place, c, at, old)
+	}
 }
 
 // Remove removes a turn; one that is not there is no error.
@@ -349,27 +360,77 @@ func (x *Index) prepare() {
 	if !x.stale {
 		return
 	}
-	x.stale = false
+	x.stale, x.holes = false, 0
 	x.blocks, x.slots = x.blocks[:0], x.slots[:0]
 	x.where = slices.Grow(x.where[:0], len(x.docs))[:len(x.docs)]
-	empty := func() {
-		for range gap {
-			x.slots = append(x.slots, slot{doc: -1})
-		}
-	}
+	x.leave(gap)
 	for _, c := range x.calls {
-		empty()
 		for i, at := range c.docs {
 			if i%blockTurns == 0 {
 				x.blocks = append(x.blocks, 0)
 			}
-			d, b := &x.docs[at], len(x.blocks)-1
-			x.where[at] = where{int32(len(x.slots)), int32(b), int32(len(d.words))}
-			x.slots = append(x.slots, slot{at, int32(b), d.day, int32(len(d.words)), d.flags})
-			x.blocks[b] += int32(len(d.words))
+			x.fill(at, len(x.slots), len(x.blocks)-1)
 		}
+		c.room = 0
+		x.leave(gap)
 	}
-	empty()
+}
+
+// lay adds a turn to the slots and blocks, at a place of its call: instead of another one, if that
+// has a slot, else at the end. It returns false if all must be laid out again.
+func (x *Index) lay(place int32, c *call, at int, old where) bool {
+	if n := int(place) + 1; n > len(x.where) {
+		x.where = slices.Grow(x.where, n-len(x.where))[:n]
+	}
+	if old.slot >= 0 {
+		x.blocks[old.block] -= old.words
+		x.fill(place, int(old.slot), int(old.block))
+		return true
+	}
+	if at < len(c.docs)-1 || x.holes+at > x.live/4 {
+		return false
+	}
+	if at == 0 || c.room == 0 { // it moves behind the others
+		x.holes += at
+		for _, d := range c.docs[:at] {
+			was := x.where[d].slot
+			x.where[d].slot = int32(len(x.slots))
+			x.slots = append(x.slots, x.slots[was])
+			x.slots[was].doc = -1
+		}
+		c.room = at/2 + blockTurns
+		x.leave(c.room + gap)
+	}
+	c.room--
+	before := where{slot: int32(len(x.slots) - c.room - gap - 2)}
+	if at > 0 {
+		before = x.where[c.docs[at-1]]
+	}
+	if at%blockTurns == 0 {
+		x.blocks = append(x.blocks, 0)
+		before.block = int32(len(x.blocks) - 1)
+	}
+	x.fill(place, int(before.slot)+1, int(before.block))
+	return true
+}
+
+// leave adds empty slots.
+func (x *Index) leave(n int) {
+	for range n {
+		x.slots = append(x.slots, slot{doc: -1})
+	}
+}
+
+// fill puts a turn into a slot, or a new one behind them, and into a block.
+func (x *Index) fill(place int32, at, block int) {
+	if at == len(x.slots) {
+		x.leave(1)
+	}
+	d := &x.docs[place]
+	words := int32(len(d.words))
+	x.where[place] = where{int32(at), int32(block), words}
+	x.slots[at] = slot{place, int32(block), d.day, words, d.flags}
+	x.blocks[block] += words
 }
 
 // logs holds the logarithms of n + .5.

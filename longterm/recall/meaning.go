@@ -103,7 +103,7 @@ func (x *Index) question(text string) string {
 	words := strings.Fields(text)
 	kept := slices.DeleteFunc(slices.Clone(words), func(s string) bool {
 		parts := wordsOf(s)
-		return len(parts) > 0 && x.partyOf(parts[0]) != ""
+		return len(parts) > 0 && x.partyOf(parts[0]) != 0
 	})
 	if len(kept) == 0 || len(kept) == len(words) {
 		return text

@@ -10,17 +10,20 @@ import (
 // their words alone.
 const candidates = 200
 
-// ranking is what a query's words are worth in each slot of an index, the best with 1.
+// ranking is what a query's words are worth in each slot of an index. The best slot has words and
+// near of 1 once they are multiplied by perWord and perNear.
 type ranking struct {
 	x       *Index
 	p       *parsed
 	asked   vector // embedding of the query
 	words   []float32
-	near    []float32         // words that are spelled like the query's
-	related []float32         // words of the best turns
+	near    []float32 // words that are spelled like the query's
+	related []float32 // words of the best turns
+	perWord float32
+	perNear float32
 	has     []uint32          // the query's words, a bit for each
 	hasNear []uint32          // those that are spelled like one
-	blocks  []float32         // of each block
+	blocks  []float32         // of each block, the best with 1
 	inBlock []float32         // how often one word is in each
 	days    map[int32]float32 // that the query names
 	// The day that was looked up last, which is mostly the next one too.
@@ -28,23 +31,34 @@ type ranking struct {
 	lastValue float32
 }
 
-// search ranks the slots by the words of a query.
-func (x *Index) search(p *parsed) *ranking {
+// search ranks the slots by the words of a query, those of the highest idf first.
+func (x *Index) search(p *parsed, q *Query) *ranking {
 	r := &x.rank
-	r.x, r.p, r.days, r.lastDay = x, p, map[int32]float32{}, math.MinInt32
+	r.x, r.p, r.days, r.lastDay, r.perNear = x, p, map[int32]float32{}, math.MinInt32, 0
 	for _, list := range []*[]float32{&r.words, &r.near, &r.related} {
 		*list = zeros(*list, len(x.slots))
 	}
 	r.has, r.hasNear = zeros(r.has, len(x.slots)), zeros(r.hasNear, len(x.slots))
 	r.blocks, r.inBlock = zeros(r.blocks, len(x.blocks)), zeros(r.inBlock, len(x.blocks))
+	most := float32(0)
 	for i, t := range p.terms {
-		r.add(t, 1<<i)
+		if i > 0 && q.late() {
+			break
+		}
+		most = max(most, r.add(t, 1<<i))
 	}
-	normalize(r.near)
-	x.relate(r.words, r.related)
-	normalize(r.blocks)
-	for b := range r.blocks {
-		r.blocks[b] *= min(1, float32(w0.blockLen)/float32(max(x.blocks[b], 1)))
+	if most > 0 {
+		r.perNear = 1 / most
+	}
+	r.relate(q)
+	most = 0
+	for _, v := range r.blocks {
+		most = max(most, v)
+	}
+	for b, v := range r.blocks {
+		if v > 0 {
+			r.blocks[b] = v / most * min(1, float32(w0.blockLen)/float32(max(x.blocks[b], 1)))
+		}
 	}
 	return r
 }
@@ -59,8 +73,9 @@ func zeros[T float32 | uint32](list []T, n int) []T {
 	return list
 }
 
-// add adds the BM25 scores of a word of the query, and a bit where it occurs.
-func (r *ranking) add(t term, bit uint32) {
+// add adds the BM25 scores of a word of the query, and a bit where it occurs. It returns the
+// highest of the scores in near that it added to.
+func (r *ranking) add(t term, bit uint32) (most float32) {
 	x := r.x
 	avg, with := x.average(), 0
 	w, k, perWord := float32(t.idf*(w0.k1+1)), float32(w0.k1*(1-w0.b)), float32(w0.k1*w0.b/avg)
@@ -82,6 +97,7 @@ func (r *ranking) add(t term, bit uint32) {
 			at, f := x.where[p.doc], float32(p.n)
 			r.hasNear[at.slot] |= bit
 			r.near[at.slot] += w * f / (f + k + perWord*float32(at.words))
+			most = max(most, r.near[at.slot])
 		}
 	}
 	w = float32(idf(len(x.blocks), with) * (w0.k1 + 1))
@@ -92,26 +108,11 @@ func (r *ranking) add(t term, bit uint32) {
 			r.blocks[b] += w * f / (f + k + perWord*float32(x.blocks[b]))
 		}
 	}
+	return most
 }
 
 // average returns how many words a turn has.
 func (x *Index) average() float64 { return max(1, float64(x.total)/float64(max(x.live, 1))) }
-
-func normalize(s []float32) {
-	best := float32(0)
-	for _, v := range s {
-		best = max(best, v)
-	}
-	if best > 0 {
-		divide(s, best)
-	}
-}
-
-func divide(s []float32, by float32) {
-	for i := range s {
-		s[i] /= by
-	}
-}
 
 // neighbors returns what the turns around a slot are worth for it.
 func (r *ranking) neighbors(at int32) float32 {
@@ -129,20 +130,20 @@ func (r *ranking) neighbors(at int32) float32 {
 	if s[1].flags&asking != 0 && s[2].flags&asking == 0 {
 		before += w0.asked
 	}
-	return one(1, before) + one(3, w0.after1) + one(0, w0.before2) + one(4, w0.after2)
+	return r.perWord * (one(1, before) + one(3, w0.after1) + one(0, w0.before2) + one(4, w0.after2))
 }
 
 // parts returns what the score of a slot is the sum of.
 func (r *ranking) parts(at int32) Parts {
 	s := &r.x.slots[at]
 	out := Parts{
-		Words: float64(r.words[at]), Grams: w0.grams * float64(r.near[at]), Neighbors: float64(r.neighbors(at)),
+		Words: float64(r.perWord * r.words[at]), Grams: w0.grams * float64(r.perNear*r.near[at]), Neighbors: float64(r.neighbors(at)),
 		Call: w0.call * float64(r.blocks[s.block]), Date: float64(r.date(s.day)),
 	}
 	switch p := r.p; {
-	case p.party != "" && s.flags&roleFlag[p.party] != 0:
+	case p.party&s.flags != 0:
 		out.Party = w0.party
-	case p.self && p.party == "" && s.flags&byUser != 0:
+	case p.self && s.flags&byUser != 0:
 		out.Self = w0.self
 	}
 	if r.p.when && s.flags&timed != 0 {
@@ -172,8 +173,6 @@ func (r *ranking) date(day int32) float32 {
 	return v
 }
 
-var roleFlag = map[string]uint8{roleUser: byUser, roleAssistant: byAssistant}
-
 // candidate is a slot that may be a hit.
 type candidate struct {
 	slot  int32
@@ -182,8 +181,11 @@ type candidate struct {
 
 // before orders candidates, the best and of equals the newest first.
 func (r *ranking) before(a, b candidate) int {
-	if a.score != b.score {
-		return cmp.Compare(b.score, a.score)
+	switch {
+	case a.score > b.score:
+		return -1
+	case a.score < b.score:
+		return 1
 	}
 	x, y := &r.x.docs[r.x.slots[a.slot].doc], &r.x.docs[r.x.slots[b.slot].doc]
 	return cmp.Or(cmp.Compare(y.At, x.At), cmp.Compare(x.Call, y.Call), cmp.Compare(x.Seq, y.Seq))
@@ -193,37 +195,61 @@ func (r *ranking) before(a, b candidate) int {
 // pass adds up but for who said it and whether it has a word of time.
 func (r *ranking) basic(at int32) float32 {
 	s := &r.x.slots[at]
-	return r.words[at] + float32(w0.grams)*r.near[at] + r.neighbors(at) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
+	return r.perWord*r.words[at] + r.perNear*float32(w0.grams)*r.near[at] + r.neighbors(at) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
+}
+
+// bonuses returns what the first pass adds for who said a turn, and for a word of time in it, with
+// the flags of such turns.
+func (p *parsed) bonuses() (by uint8, who float32, at uint8, when float32) {
+	switch {
+	case p.party != 0:
+		by, who = p.party, float32(w0.party)
+	case p.self:
+		by, who = byUser, float32(w0.self)
+	}
+	if p.when {
+		at, when = timed, float32(w0.when)
+	}
+	return by, who, at, when
 }
 
 // best returns the n best slots that fit a query, best first.
 func (r *ranking) best(q *Query, n int) []candidate {
 	x := r.x
-	var bonus [64]float32
-	for f := range bonus {
-		flags := uint8(f)
-		switch p := r.p; {
-		case p.party != "" && flags&roleFlag[p.party] != 0:
-			bonus[f] = float32(w0.party)
-		case p.self && p.party == "" && flags&byUser != 0:
-			bonus[f] = float32(w0.self)
-		}
-		if r.p.when && flags&timed != 0 {
-			bonus[f] += float32(w0.when)
-		}
-	}
+	by, who, with, when := r.p.bonuses()
+	perNear, call, dated := r.perNear*float32(w0.grams), float32(w0.call), len(r.p.dates) > 0
+	before1, after1 := r.perWord*float32(w0.before1+w0.asked), r.perWord*float32(w0.after1)
+	before2, after2 := r.perWord*float32(w0.before2), r.perWord*float32(w0.after2)
 	top := make([]candidate, 0, n) // a heap, the worst first
-	for at := range x.slots {
-		s := &x.slots[at]
+	for at := gap; at < len(x.slots)-gap; at++ {
+		s, w := &x.slots[at], r.words[at-gap:at+gap+1:at+gap+1]
+		if at%slotsAtOnce == 0 && q.late() {
+			break
+		}
 		if s.doc < 0 {
 			continue
+		}
+		bonus, full := float32(0), len(top) == n
+		if s.flags&by != 0 {
+			bonus = who
+		}
+		if s.flags&with != 0 {
+			bonus += when
+		}
+		if full { // most are worse, even if all around them counted in full
+			most := bonus + r.perWord*w[2] + perNear*r.near[at] + call*r.blocks[s.block]
+			if dated {
+				most += r.date(s.day)
+			}
+			if most+before1*w[1]+after1*w[3]+before2*w[0]+after2*w[4] < .999*top[0].score {
+				continue
+			}
 		}
 		score := r.basic(int32(at))
 		if score == 0 && r.asked.length == 0 {
 			continue
 		}
-		c := candidate{int32(at), score + bonus[s.flags]}
-		full := len(top) == n
+		c := candidate{int32(at), score + bonus}
 		if full && (c.score < top[0].score || r.before(top[0], c) < 0) {
 			continue
 		}
@@ -242,6 +268,9 @@ func (r *ranking) best(q *Query, n int) []candidate {
 	slices.SortFunc(top, r.before)
 	return top
 }
+
+// slotsAtOnce is how many slots are read before the time is.
+const slotsAtOnce = 4096
 
 // sift moves a candidate of a heap down to its place.
 func (r *ranking) sift(heap []candidate, i int) {

@@ -2,6 +2,8 @@ package recall_test
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -326,6 +328,88 @@ func TestIndexChanges(t *testing.T) {
 	if n := x.Bytes(); n != 0 {
 		t.Errorf("an empty index takes %d bytes", n)
 	}
+}
+
+// TestGrowing: an index that is searched while calls take turns to grow and change finds exactly
+// what a new one with the same turns finds.
+func TestGrowing(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	words := strings.Fields("key door garden parcel ladder did you see when I what octopus Tuesday seven never")
+	x, stored := recall.NewIndex(), map[string]recall.Turn{}
+	for i := range 800 {
+		call := fmt.Sprint("call", random.IntN(1+i/100))
+		seq := int64(i + 1)
+		if i%5 == 4 {
+			seq = 1 + random.Int64N(seq)
+		}
+		turn := recall.Turn{Call: call, Seq: seq, Role: []string{"user", "assistant"}[i%2], At: now.UnixMilli() - int64(i), Text: "This was with the "}
+		for range 3 + random.IntN(9) {
+			turn.Text += words[random.IntN(len(words))] + " "
+		}
+		x.Put(turn)
+		stored[fmt.Sprint(call, seq)] = turn
+		if i%200 == 150 {
+			x.Remove(call, seq)
+			delete(stored, fmt.Sprint(call, seq))
+		}
+		if i%10 > 0 {
+			continue
+		}
+		fresh := recall.NewIndex()
+		for _, turn := range stored {
+			fresh.Put(turn)
+		}
+		q := recall.Query{Text: "When did you see the " + turn.Text, K: 20, Now: now, Budget: 1000}
+		got, _ := x.Search(q)
+		want, _ := fresh.Search(q)
+		if len(got) != len(want) {
+			t.Fatalf("after %d turns: %d hits, want %d", i+1, len(got), len(want))
+		}
+		for n := range got {
+			g, w := &got[n], &want[n]
+			if g.Turn != w.Turn || math.Abs(g.Score-w.Score) > 1e-5 || !slices.Equal(g.Context, w.Context) {
+				t.Fatalf("after %d turns: hit %d is %v of %+v, want %v of %+v", i+1, n, g.Turn, g.Parts, w.Turn, w.Parts)
+			}
+		}
+	}
+}
+
+// TestLate: a search whose time is up at any moment ends soon, with what it has found.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	x := recall.NewIndex()
+	for i := range int64(20_000) {
+		x.Put(recall.Turn{Call: fmt.Sprint(i / 100), Seq: i, Role: "user", Text: fmt.Sprintf("The key %d of the garden door is under the ladder", i), At: i})
+	}
+	most := 0
+	for up := 0; ; up++ {
+		asked, after := 0, 0
+		hits, _ := x.Search(recall.Query{Text: "Where is the key 77 for the door of the garden?", K: 10, Now: now, Late: func() bool {
+			asked++
+			after += b2i(asked > up)
+			return asked > up
+		}})
+		if len(hits) > 0 && most == 0 {
+			most = up + 1
+		}
+		if after > 3 || most > 0 && len(hits) != 10 {
+			t.Errorf("late at the look %d at the clock: %d more, %d hits", up, after, len(hits))
+		}
+		if after == 0 {
+			break
+		}
+	}
+	if most == 0 || most > 5 {
+		t.Errorf("nothing is found before the look %d at the clock", most)
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // TestRemoveLong: to remove a long call takes about as long as to add it.

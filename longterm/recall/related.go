@@ -2,6 +2,7 @@ package recall
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -13,19 +14,24 @@ const (
 
 // relate adds to the scores of the query's own words how well turns match the words of the best
 // turns. That finds the same subject in other words: what else was said about it.
-func (x *Index) relate(words, out []float32) {
+func (r *ranking) relate(q *Query) {
+	x, words, out := r.x, r.words, r.related
 	better := func(a, b int32) int {
 		da, db := &x.docs[x.slots[a].doc], &x.docs[x.slots[b].doc]
 		return cmp.Or(cmp.Compare(words[b], words[a]), cmp.Compare(db.At, da.At), cmp.Compare(da.Seq, db.Seq))
 	}
 	var top []int32
+	least := float32(math.SmallestNonzeroFloat32) // that a turn must have
 	for i, s := range words {
-		if s == 0 || len(top) == relatedTurns && (s < words[top[relatedTurns-1]] || better(int32(i), top[relatedTurns-1]) > 0) {
+		if s < least || len(top) == relatedTurns && better(int32(i), top[relatedTurns-1]) > 0 {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(top, int32(i), better)
 		top = slices.Insert(top, at, int32(i))
-		top = top[:min(len(top), relatedTurns)]
+		if len(top) >= relatedTurns {
+			top = top[:relatedTurns]
+			least = words[top[relatedTurns-1]]
+		}
 	}
 	weight := map[int32]float64{}
 	for _, i := range top {
@@ -45,6 +51,9 @@ func (x *Index) relate(words, out []float32) {
 	})
 	perWord, most := float32(1/(3*x.average())), float32(0)
 	for _, w := range best[:min(len(best), relatedWords)] {
+		if q.late() {
+			break
+		}
 		v := float32(weight[w])
 		for _, p := range x.vocab[w].turns {
 			at := x.where[p.doc]
@@ -52,14 +61,19 @@ func (x *Index) relate(words, out []float32) {
 			most = max(most, out[at.slot])
 		}
 	}
-	if most == 0 {
-		normalize(words)
-		return
+	factor, highest := float32(0), float32(0)
+	if most > 0 {
+		factor = float32(w0.related) * words[top[0]] / most
 	}
-	factor, highest := float32(w0.related)*words[top[0]]/most, float32(0)
-	for i := range words {
-		words[i] += factor * out[i]
-		highest = max(highest, words[i])
+	for i, v := range out[:len(words)] {
+		v = words[i] + factor*v
+		words[i] = v
+		if v > highest { // max takes three times as long
+			highest = v
+		}
 	}
-	divide(words, highest)
+	r.perWord = 0
+	if highest > 0 {
+		r.perWord = 1 / highest
+	}
 }

@@ -41,6 +41,8 @@ type Query struct {
 	Except func(*Turn) bool
 	// Searched, if not nil, reports whether a call may be searched.
 	Searched func(call string) bool
+	// Late, if not nil, reports whether the time is up. What was found until then is ranked.
+	Late func() bool
 	// Budget is how many tokens the texts of hits and the turns around them may have; hits beyond
 	// it are left out. 0 means no limit, and no turns around.
 	Budget int
@@ -100,7 +102,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 	}
 	x.prepare()
 	p := x.parse(wordsOf(q.Text), q.Now)
-	r := x.search(&p)
+	r := x.search(&p, &q)
 	r.asked = x.asked(&q)
 	found := r.best(&q, max(candidates, 2*q.K))
 	r.reorder(found)
@@ -118,7 +120,7 @@ func (x *Index) Search(q Query) ([]Hit, string) {
 		}
 		hits = append(hits, Hit{Turn: x.docs[x.slots[c.slot].doc].Turn, Score: parts.sum(), Parts: parts, slot: c.slot})
 	}
-	hits = collapse(hits, max(q.K, 1))
+	hits = x.collapse(hits, max(q.K, 1))
 	return x.surround(hits, &q), strength
 }
 
@@ -134,13 +136,15 @@ func (q *Query) fits(d *doc) bool {
 		(q.Searched == nil || q.Searched(d.Turn.Call))
 }
 
+func (q *Query) late() bool { return q.Late != nil && q.Late() }
+
 func (q *Query) excepts(d *doc) bool { return q.Except != nil && q.Except(&d.Turn) }
 
 // parsed is a query.
 type parsed struct {
 	terms  []term
 	dates  []date
-	party  string  // the role of the one party that is named, or ""
+	party  uint8   // the flag of the one party that is named, or 0
 	self   bool    // says I or my
 	when   bool    // asks when
 	idf    float64 // of its words
@@ -157,7 +161,7 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 	words = l.numbers(words)
 	p.dates = datesIn(words, now)
 	summary := false
-	named := map[string]bool{}
+	named := uint8(0) // the parties
 	var names []word
 	seen := map[string]bool{}
 	for i, w := range words {
@@ -173,8 +177,8 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 		if l.stop[w.text] {
 			continue
 		}
-		if role := x.partyOf(w); role != "" {
-			named[role] = true
+		if party := x.partyOf(w); party != 0 {
+			named |= party
 			names = append(names, w)
 			continue
 		}
@@ -188,12 +192,10 @@ func (x *Index) parse(words []word, now time.Time) (p parsed) {
 			x.addWord(&p, w, true)
 		}
 	}
-	if len(named) == 1 {
-		for role := range named {
-			p.party = role
-		}
+	if named != byUser|byAssistant {
+		p.party = named
 	}
-	if len(named) > 0 || summary { // which is of what both said
+	if named != 0 || summary { // which is of what both said
 		p.self = false
 	}
 	slices.SortStableFunc(p.terms, func(a, b term) int { return cmp.Compare(b.idf, a.idf) })
@@ -252,36 +254,36 @@ func (x *Index) term(w word) (t term) {
 
 var selfWords = wordSet("i my me mine myself ich mein meine meinem meinen meiner mich mir je mon ma mes moi yo mi mis io mio mia eu meu minha ik mijn я мой моя мне jag min mina jeg mitt")
 
-// partyOf returns the role of the party that a word of a query names, or "". A name is spoken by
-// the other party, and often where a speaker is addressed.
-func (x *Index) partyOf(w word) string {
+// partyOf returns the flag of the party that a word of a query names, or 0. A name is spoken by the
+// other party, and often where a speaker is addressed.
+func (x *Index) partyOf(w word) uint8 {
 	if w.digits || w.pair || utf8.RuneCountInString(w.text) < 2 || hasTimeWord([]word{w}) {
-		return ""
+		return 0
 	}
 	place, ok := x.places[x.language().stem(w)]
 	if !ok {
-		return ""
+		return 0
 	}
 	e, said := &x.vocab[place], 0 // by the caller
 	all := float64(len(e.turns))
 	if e.called < 2 || float64(e.called) < calledShare*all {
-		return ""
+		return 0
 	}
 	for _, p := range e.turns {
 		switch x.docs[p.doc].Role {
 		case roleUser:
 			said++
 		case "": // texts without a speaker
-			return ""
+			return 0
 		}
 	}
 	switch {
 	case float64(said) <= (1-nameShare)*all:
-		return roleUser
+		return byUser
 	case float64(said) >= nameShare*all:
-		return roleAssistant
+		return byAssistant
 	}
-	return ""
+	return 0
 }
 
 // A word is a name if one party alone says it, nearly always, and so often where a name stands.

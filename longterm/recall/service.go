@@ -7,6 +7,7 @@ package recall
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,14 +24,16 @@ const (
 	page  = 500 // how many messages are read at a time
 	batch = 8   // how many are put into an index while searches wait
 	// turnTime is about how long a search takes for each turn of the caller.
-	turnTime = 70 * time.Nanosecond
+	turnTime = 50 * time.Nanosecond
 )
 
 // The values of Result.Degraded.
 const (
-	Cold    = "cold"    // the caller's calls are still being read; what has been read was searched
-	Behind  = "behind"  // calls that have changed could not be read in time and were not searched
-	Partial = "partial" // the oldest calls were left out, since the index would take too much memory
+	Cold   = "cold"   // the caller's calls are still being read; what has been read was searched
+	Behind = "behind" // calls that have changed could not be read in time and were not searched
+	// Partial means that the oldest calls were left out, since the index would take too much
+	// memory, or that some turns were not searched before the deadline.
+	Partial = "partial"
 )
 
 // Config is what a Service needs. All fields but Who and those of embeddings are
@@ -68,7 +71,7 @@ type caller struct {
 	user    string
 	names   []string // under which its calls are stored
 
-	mu     sync.Mutex // guards the rest, which is changed within the entry alone
+	mu     lock // guards the rest, which is changed within the entry alone
 	index  *Index
 	agents map[string]agentState
 	// wordsOnly is set once embeddings had to make room for turns.
@@ -121,12 +124,34 @@ func (s *Service) caller(project, user string, names []string) *resident.Entry[c
 	k := callerKey{project, user}
 	for {
 		e := s.callers.Get(k, func() *caller {
-			return &caller{project: project, user: user, names: names, index: NewIndex(), agents: map[string]agentState{}}
+			return &caller{project: project, user: user, names: names, mu: make(lock, 1), index: NewIndex(), agents: map[string]agentState{}}
 		})
 		if slices.Equal(e.Value.names, names) {
 			return e
 		}
 		s.callers.Remove(k)
+	}
+}
+
+// lock is a mutex for which a caller with a deadline does not wait any longer. It has a value while
+// it is locked.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
+
+// in locks, unless ctx ends first.
+func (l lock) in(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fault.Ended(ctx)
 	}
 }
 
@@ -182,27 +207,35 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 		return Result{Strength: None, Forbidden: len(names) == 0}, nil
 	}
 	e := s.caller(project, user, names)
-	c, out := e.Value, Result{Calls: len(now)}
+	c, out := e.Value, Result{Strength: None, Calls: len(now)}
 	end, _ := within.Deadline()
-	within, stop = context.WithDeadline(within, end.Add(-c.searchTime()))
+	if c.mu.in(within) != nil {
+		out.Degraded = []string{Partial}
+		return out, nil
+	}
+	reading, stop := context.WithDeadline(within, end.Add(-time.Duration(c.index.live)*turnTime))
+	c.mu.Unlock()
 	defer stop()
-	embedding := s.embedQuery(within, c, q.Text, deadline)
+	embedding := s.embedQuery(reading, c, q.Text, deadline)
 	defer embedding()
 	if e.Cold() {
 		select {
 		case <-e.Warm(project):
-		case <-within.Done():
+		case <-reading.Done():
 			out.Degraded = append(out.Degraded, Cold)
 		}
 	}
-	if !e.Cold() && !c.current(now, q.NotCall) {
-		err = e.Enter(within, func() error { return s.load(within, c, now, q.NotCall) })
-		if err == nil {
-			e.Leave()
-		} else if late(err) {
+	if !e.Cold() {
+		current, err := c.current(reading, now, q.NotCall)
+		if err == nil && !current {
+			if err = e.Enter(reading, func() error { return s.load(reading, c, now, q.NotCall) }); err == nil {
+				e.Leave()
+			}
+		}
+		if err != nil && reading.Err() != nil && ctx.Err() == nil {
 			out.Degraded = append(out.Degraded, Behind)
 			e.Warm(project) // Run has no deadline
-		} else {
+		} else if err != nil {
 			return Result{}, err
 		}
 	}
@@ -211,28 +244,40 @@ func (s *Service) Search(ctx context.Context, project, user string, q Query, dea
 	}
 	s.embedTurns(c)
 	q.Embedding, q.Model = embedding()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	searched, partial := map[string]bool{}, false
-	for _, a := range now { // without those that were erased in the meantime
-		state := c.agents[a.ID]
-		searched[a.ID] = state.holds(a.Version)
-		partial = partial || state.leftOut
+	partial := c.mu.in(within) != nil
+	if !partial {
+		defer c.mu.Unlock()
+		q.Searched, partial = c.searched(now)
+		q.Late = func() bool {
+			over := time.Until(end) <= 0
+			partial = partial || over
+			return over
+		}
+		out.Hits, out.Strength = c.index.Search(q)
 	}
 	if partial {
 		out.Degraded = append(out.Degraded, Partial)
 	}
-	q.Searched = func(call string) bool { return searched[call] }
-	out.Hits, out.Strength = c.index.Search(q)
 	return out, nil
 }
 
-// searchTime returns about how long a search takes, which is kept of the time that there is to
-// read.
-func (c *caller) searchTime() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Duration(c.index.live) * turnTime
+// searched returns which calls may be searched, nil for all, and whether some of their turns were
+// left out. The caller holds c.mu.
+func (c *caller) searched(now []memories.AgentVersion) (only func(call string) bool, partial bool) {
+	held := 0
+	for _, a := range now {
+		state := c.agents[a.ID]
+		held += b2i(state.holds(a.Version))
+		partial = partial || state.leftOut
+	}
+	if held == len(now) && held == len(c.agents) {
+		return nil, partial
+	}
+	calls := map[string]bool{}
+	for _, a := range now { // without those that were erased in the meantime
+		calls[a.ID] = c.agents[a.ID].holds(a.Version)
+	}
+	return func(call string) bool { return calls[call] }, partial
 }
 
 // holds reports whether the agent's messages are in the index as of a version.
@@ -242,58 +287,63 @@ func (a agentState) holds(v memory.Version) bool {
 
 // current reports whether the index holds all agents as they are now, and no other. One whose call
 // is not asked for may be there in any state.
-func (c *caller) current(now []memories.AgentVersion, notAsked string) bool {
-	c.mu.Lock()
+func (c *caller) current(ctx context.Context, now []memories.AgentVersion, notAsked string) (bool, error) {
+	if err := c.mu.in(ctx); err != nil {
+		return false, err
+	}
 	defer c.mu.Unlock()
 	there := 0
 	for _, a := range now {
 		state, ok := c.agents[a.ID]
 		if a.ID != notAsked && !state.holds(a.Version) {
-			return false
+			return false, nil
 		}
-		if ok {
-			there++
-		}
+		there += b2i(ok)
 	}
-	return len(c.agents) == there
+	return len(c.agents) == there, nil
 }
 
 // load brings the index up to date with the agents as they are now, newest first, but for one whose
-// call is not asked for. It runs within the entry.
+// call is not asked for. It runs within the entry, where no other changes c.agents.
 func (s *Service) load(ctx context.Context, c *caller, now []memories.AgentVersion, notAsked string) error {
 	slices.SortFunc(now, func(a, b memories.AgentVersion) int { return cmp.Compare(b.No, a.No) })
-	c.mu.Lock()
-	there := map[string]bool{}
+	there := 0
 	for _, a := range now {
-		there[a.ID] = true
+		_, ok := c.agents[a.ID]
+		there += b2i(ok)
 	}
-	for id := range c.agents {
-		if !there[id] {
+	if there < len(c.agents) {
+		gone := maps.Clone(c.agents)
+		for _, a := range now {
+			delete(gone, a.ID)
+		}
+		if err := c.mu.in(ctx); err != nil {
+			return err
+		}
+		for id := range gone {
 			c.forget(id)
 		}
+		c.mu.Unlock()
 	}
-	c.mu.Unlock()
 	full := false
 	for _, a := range now {
-		if a.ID == notAsked {
-			continue
-		}
-		c.mu.Lock()
 		known := c.agents[a.ID]
-		skip := full && (known.unread || known.No != a.No)
-		if skip { // a newer one did not fit
+		switch {
+		case a.ID == notAsked:
+			continue
+		case full && (known.unread || known.No != a.No): // a newer one did not fit
+			if err := c.mu.in(ctx); err != nil {
+				return err
+			}
 			c.index.RemoveCall(a.ID)
 			c.agents[a.ID] = agentState{Version: a.Version, leftOut: true}
-		}
-		c.mu.Unlock()
-		if !skip && !known.holds(a.Version) {
+			c.mu.Unlock()
+		case !known.holds(a.Version):
 			if err := s.loadAgent(ctx, c, a, known); err != nil {
 				return err
 			}
 		}
-		c.mu.Lock()
 		full = full || c.agents[a.ID].leftOut
-		c.mu.Unlock()
 	}
 	return nil
 }
@@ -344,10 +394,11 @@ func (c *caller) fit(limit int64, id string) (out bool) {
 func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVersion, known agentState) error {
 	h, err := s.cfg.Ledger.Head(ctx, c.project, now.ID)
 	if fault.Is(err, fault.NotFound) { // erased in the meantime
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.forget(now.ID)
-		return nil
+		if err = c.mu.in(ctx); err == nil {
+			c.forget(now.ID)
+			c.mu.Unlock()
+		}
+		return err
 	}
 	if err != nil {
 		return err
@@ -376,7 +427,9 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
-		c.mu.Lock()
+		if late := c.mu.in(ctx); late != nil {
+			return late
+		}
 		if err != nil { // erased in the meantime
 			c.forget(now.ID)
 			c.mu.Unlock()
@@ -393,7 +446,9 @@ func (s *Service) loadAgent(ctx context.Context, c *caller, now memories.AgentVe
 		for i := range msgs {
 			if i%batch == 0 && i > 0 { // lets searches in between
 				c.mu.Unlock()
-				c.mu.Lock()
+				if err := c.mu.in(ctx); err != nil {
+					return err
+				}
 			}
 			c.put(now.ID, &msgs[i])
 			q.AfterSeq = msgs[i].Seq

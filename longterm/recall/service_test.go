@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -329,8 +330,31 @@ func TestBehind(t *testing.T) {
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("%+v %v", got, err)
 		}
-		if len(got.Degraded) == 0 && len(got.Hits) == 2 {
+		if !slices.Contains(got.Degraded, recall.Behind) && len(got.Hits) == 2 {
 			return
 		}
 	}
+}
+
+// TestWaiting: a search does not wait beyond its deadline for another one of the same caller.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // fake time
+		src := &source{}
+		s := serve(t, src)
+		src.say("old", "The zebra is striped.")
+		find(t, s, "zebra")
+		release := make(chan struct{})
+		go func() {
+			slow := recall.Query{Text: "zebra", K: 9, Now: now, Except: func(*recall.Turn) bool { <-release; return false }}
+			_, _ = s.Search(t.Context(), "p", "anna", slow, time.Minute)
+		}()
+		synctest.Wait()
+		began := time.Now()
+		got, err := s.Search(t.Context(), "p", "anna", recall.Query{Text: "zebra", K: 9, Now: now}, 5*time.Millisecond)
+		if took := time.Since(began); err != nil || took != 5*time.Millisecond || !slices.Equal(got.Degraded, []string{recall.Partial}) || got.Calls != 1 {
+			t.Errorf("after %v: %+v, %v", took, got, err)
+		}
+		close(release)
+	})
 }

@@ -26,6 +26,11 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 		})}
 		last[w.No] = jobs[i]
 	}
+	defer func() {
+		for no := range last {
+			s.changed.note(no)
+		}
+	}()
 	if err := s.db.WriteAll(ctx, "store a change", jobs); err != nil {
 		return nil, err
 	}
@@ -50,6 +55,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 		no, existing, err = t.create(&w, private, limit)
 		return err
 	})
+	s.changed.note(no)
 	if err != nil {
 		return 0, "", err
 	}

@@ -36,6 +36,7 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 			slice, next, more, err = t.eraseEnded(e.BeforeMS, at, min(sweepAgents, e.Limit-len(gone)))
 			return err
 		})
+		s.changed.note()
 		if err != nil {
 			return gone, err
 		}
@@ -92,6 +93,7 @@ func (t *tx) eraseEnded(beforeMS int64, at sweepPlace, limit int) (gone []memory
 
 // eraseOne erases an agent and the deliveries about it that are pending.
 func (s *Store) eraseOne(ctx context.Context, ref memory.Ref) error {
+	defer s.changed.note()
 	return s.write(ctx, "erase an agent", func(t *tx) error {
 		a, no, err := agentStatus(t.Conn, ref.Project, ref.ID)
 		if err != nil {

@@ -114,22 +114,6 @@ func (s *Store) Item(ctx context.Context, project, id string) (it memories.Item,
 	return it, err
 }
 
-// AgentsOf returns the agents with messages of a user. It jumps through the index from agent to
-// agent, so the number of messages does not matter.
-func (s *Store) AgentsOf(ctx context.Context, project, user string) (out []memories.AgentVersion, err error) {
-	err = s.db.Read(ctx, "read a user's agents", func(c *dbfile.Conn) (err error) {
-		out, err = dbfile.Collect(c, func(row dbfile.Row) (memories.AgentVersion, error) {
-			return memories.AgentVersion{ID: row.Text(0), Version: memory.Version{No: row.Int(1), Rev: row.Int(2)}}, nil
-		}, `WITH RECURSIVE of (no) AS (
-			SELECT min(agent_no) FROM item INDEXED BY item_caller WHERE project = ?1 AND user_id = ?2 AND user_id <> ''
-			UNION ALL SELECT (SELECT min(i.agent_no) FROM item i INDEXED BY item_caller WHERE i.project = ?1 AND i.user_id = ?2 AND i.user_id <> '' AND i.agent_no > of.no)
-				FROM of WHERE of.no IS NOT NULL
-			) SELECT a.id, a.no, a.head_rev FROM of JOIN agent a ON a.no = of.no WHERE a.project = ?1`, project, user)
-		return err
-	})
-	return out, err
-}
-
 // Users returns the users of a project's items. It jumps through the index from user to user.
 func (s *Store) Users(ctx context.Context, project, after string, limit int) (out []string, err error) {
 	err = s.db.Read(ctx, "list users", func(c *dbfile.Conn) (err error) {

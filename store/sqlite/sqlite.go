@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/encryption"
@@ -62,10 +63,12 @@ func (o Options) withDefaults() Options {
 
 // Store is an open database. An agent's change and the deliveries of its events commit together.
 type Store struct {
-	db     *dbfile.DB
-	sealer encryption.Sealer
-	words  statements.Words
-	large  chan struct{} // holds a value while a large change of records waits or is written
+	db      *dbfile.DB
+	sealer  encryption.Sealer
+	words   statements.Words
+	large   chan struct{} // holds a value while a large change of records waits or is written
+	lists   *cache.Cache[user, *agentList]
+	changed changes
 
 	// Changed with the writer's turn, under mu too. mu guards some fields of each endpoint as well.
 	mu        sync.Mutex
@@ -132,7 +135,7 @@ func openStore(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, large: make(chan struct{}, 1), claims: map[int64]claim{}, fence: time.Now().UnixMicro(), woken: make(chan struct{}, 1)}
+	s := &Store{db: db, large: make(chan struct{}, 1), lists: newLists(), claims: map[int64]claim{}, fence: time.Now().UnixMicro(), woken: make(chan struct{}, 1)}
 	if s.sealer, err = openSealer(db.Writer(), o.SealKey); err != nil {
 		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), db.Release())
 	}

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +62,77 @@ func testAgentsOf(t *testing.T, ctx context.Context, s ItemStore) {
 	}
 	ids, _ = agents(project, "u1")
 	wantSame(t, "agents after one was erased", ids, []string{b.ID})
+}
+
+// testAgentsChange asks for the agents of users between changes of all kinds, and after so many
+// that a driver cannot remember each. The answers follow from the changes.
+func testAgentsChange(t *testing.T, ctx context.Context, s ItemStore) {
+	random := rand.New(rand.NewPCG(1, 2))
+	users := []string{"u1", "u2", ""}
+	with := map[string]map[string]int64{"u1": {}, "u2": {}} // by user and agent, the message
+	var live []memory.Agent
+	ask := func(step int) {
+		t.Helper()
+		for user, agents := range with {
+			list, err := s.AgentsOf(ctx, project, user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := map[string]int64{}, map[string]int64{}
+			for _, v := range list {
+				got[v.ID] = v.Rev
+			}
+			for id := range agents {
+				h, err := s.Head(ctx, project, id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want[id] = h.Rev
+			}
+			if !maps.Equal(got, want) || len(list) != len(want) {
+				t.Fatalf("agents of %s after %d changes: %v, want %v", user, step, got, want)
+			}
+		}
+	}
+	for step := range 900 {
+		switch n := random.IntN(40); {
+		case n < 2 || len(live) < 4:
+			live = append(live, create(t, ctx, s, newAgent(step)))
+		case n == 2:
+			i := random.IntN(len(live))
+			id := live[i].ID
+			if err := s.Erase(ctx, project, id); err != nil {
+				t.Fatal(err)
+			}
+			live = slices.Delete(live, i, i+1)
+			delete(with["u1"], id)
+			delete(with["u2"], id)
+		default:
+			a, user := live[random.IntN(len(live))], users[random.IntN(len(users))]
+			if seq, ok := with[user][a.ID]; ok && n < 12 { // the only message of the user
+				update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+					m, err := view.Seq(seq)
+					m.Rev, m.State, m.Details, m.Content = view.Head().Rev+1, memory.Removed, nil, ""
+					return memory.Change{Replace: []memory.Message{m}}, err
+				})
+				delete(with[user], a.ID)
+				break
+			} else if ok {
+				user = ""
+			}
+			update(t, ctx, s, a, belongs("a word", memory.Scope{UserID: user, SessionID: "s"}, nil))
+			if user != "" {
+				h, err := s.Head(ctx, project, a.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				with[user][a.ID] = h.NextSeq - 1
+			}
+		}
+		if step < 500 && random.IntN(3) == 0 || step%300 == 299 {
+			ask(step)
+		}
+	}
 }
 
 // testUsers checks the pages of a project's users, in the order of their bytes.

@@ -21,7 +21,7 @@ type ItemStore interface {
 func RunItems(t *testing.T, open func(*testing.T) ItemStore) {
 	for name, test := range map[string]func(*testing.T, context.Context, ItemStore){
 		"ByScope": testItemsByScope, "Pages": testItemPages, "ByID": testItemByID, "Replaced": testItemsReplaced, "Erased": testItemsErased,
-		"OwnProject": testItemsOwnProject, "FailedChange": testItemsFailedChange, "AgentsOf": testAgentsOf, "Users": testUsers,
+		"OwnProject": testItemsOwnProject, "FailedChange": testItemsFailedChange, "AgentsOf": testAgentsOf, "AgentsChange": testAgentsChange, "Users": testUsers,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, t.Context(), open(t)) })
 	}

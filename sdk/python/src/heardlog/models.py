@@ -492,8 +492,9 @@ class _Recalled(TypedDict):
     # answer with `none`.
     strength: str
     # What is missing: `cold`, the caller's calls are still being read; `behind`, changed calls
-    # could not be read in time; `partial`, the oldest calls do not fit into `HEARDLOG_RECALL_MB`;
-    # `facts`, the facts could not be read in time. What was read is searched.
+    # could not be read in time; `partial`, the oldest calls do not fit into `HEARDLOG_RECALL_MB`,
+    # or not all turns were searched in time; `facts`, the facts could not be read in time. What
+    # was read is searched.
     degraded: list[str]
     took_ms: float
     # Everything stored before this moment was searched, unless `degraded` says otherwise.
