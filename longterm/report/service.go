@@ -60,7 +60,7 @@ func (s *Service) Handle(r *job.Runner) {
 		Do: func(ctx context.Context, k job.Key) (job.Result, error) {
 			left, err := s.Count(ctx, k.Project, ofJob)
 			if err == nil && left {
-				return job.Again(0), nil
+				return job.Again(100 * time.Millisecond), nil
 			}
 			return job.Done(job.OK), err
 		},
@@ -77,18 +77,20 @@ func (s *Service) Count(ctx context.Context, project string, most int) (left boo
 	for after := int64(0); most > 0; {
 		list, err := s.Calls.Due(ctx, project, after, min(pageSize, most))
 		if err != nil || len(list) == 0 {
-			return false, errors.Join(failed, err)
+			return left, errors.Join(failed, err)
 		}
 		most -= len(list)
 		after = list[len(list)-1].No
-		if err := s.count(ctx, project, list); err != nil {
+		again, err := s.count(ctx, project, list)
+		left = left || again
+		if err != nil {
 			failed = errors.Join(failed, err)
 			if !fault.Is(err, fault.Internal) {
-				return false, failed
+				return left, failed
 			}
 		}
 		if len(list) < pageSize && most > 0 {
-			return false, failed
+			return left, failed
 		}
 	}
 	return true, failed
@@ -100,8 +102,8 @@ type dueCall struct {
 	now *call // nil: it was erased, and what it has added stays
 }
 
-// count counts calls, as many at once as one commit may have.
-func (s *Service) count(ctx context.Context, project string, list []memory.Due) error {
+// count counts calls, as many at once as one commit may have, and reports whether some are left.
+func (s *Service) count(ctx context.Context, project string, list []memory.Due) (left bool, err error) {
 	var batch []dueCall
 	seen := map[string]bool{} // a later call of an ID that was erased waits for the next batch
 	flush := func() error {
@@ -124,34 +126,44 @@ func (s *Service) count(ctx context.Context, project string, list []memory.Due) 
 	for _, d := range list {
 		c := dueCall{Due: d}
 		if d.Rev != 0 {
-			now, err := s.read(ctx, d.Ref)
+			now, err := s.read(ctx, d)
+			if err == memory.ErrStale {
+				left = true
+				continue
+			}
 			if fault.Is(err, fault.Internal) { // it stays due, and keeps no other from being counted
 				unread = errors.Join(unread, err)
 				continue
 			}
 			if err != nil {
-				return err
+				return left, err
 			}
 			c.now = now
 		}
 		if seen[d.ID] {
 			if err := flush(); err != nil {
-				return err
+				return left, err
 			}
 		}
 		batch, seen[d.ID] = append(batch, c), true
 	}
-	return errors.Join(unread, flush())
+	return left, errors.Join(unread, flush())
 }
 
-// read reads a call; nil if it is gone meanwhile, or if another has its ID now.
-func (s *Service) read(ctx context.Context, ref memory.Ref) (*call, error) {
+// read reads a call; nil if it is gone meanwhile, or if another has its ID now. It fails with
+// memory.ErrStale while the ledger still shows the call as it was before it became due.
+func (s *Service) read(ctx context.Context, d memory.Due) (*call, error) {
+	ref := d.Ref
 	h, err := s.Ledger.Head(ctx, ref.Project, ref.ID)
-	if fault.Is(err, fault.NotFound) {
+	switch {
+	case fault.Is(err, fault.NotFound):
 		return nil, nil
-	}
-	if err != nil || !h.Agent.Status.Ended() {
+	case err != nil:
 		return nil, err
+	case h.Rev < d.Rev:
+		return nil, memory.ErrStale
+	case !h.Agent.Status.Ended():
+		return nil, nil
 	}
 	var msgs []memory.Message
 	for after := int64(0); ; {
