@@ -10,8 +10,8 @@ import (
 // their words alone.
 const candidates = 200
 
-// ranking is what a query's words are worth in each slot of an index. The best slot has words and
-// near of 1 once they are multiplied by perWord and perNear.
+// ranking is what a query's words are worth in each slot of an index. Of words and near the best
+// slot has bestWord and bestNear, by which they are divided.
 type ranking struct {
 	x       *Index
 	p       *parsed
@@ -19,8 +19,9 @@ type ranking struct {
 	words   []float32
 	near    []float32 // words that are spelled like the query's
 	related []float32 // words of the best turns
-	perWord float32
-	perNear float32
+	// 1 if no slot has any.
+	bestWord, bestNear float32
+
 	has     []uint32          // the query's words, a bit for each
 	hasNear []uint32          // those that are spelled like one
 	blocks  []float32         // of each block, the best with 1
@@ -34,7 +35,7 @@ type ranking struct {
 // search ranks the slots by the words of a query, those of the highest idf first.
 func (x *Index) search(p *parsed, q *Query) *ranking {
 	r := &x.rank
-	r.x, r.p, r.days, r.lastDay, r.perNear = x, p, map[int32]float32{}, math.MinInt32, 0
+	r.x, r.p, r.days, r.lastDay, r.bestNear = x, p, map[int32]float32{}, math.MinInt32, 1
 	for _, list := range []*[]float32{&r.words, &r.near, &r.related} {
 		*list = zeros(*list, len(x.slots))
 	}
@@ -48,7 +49,7 @@ func (x *Index) search(p *parsed, q *Query) *ranking {
 		most = max(most, r.add(t, 1<<i))
 	}
 	if most > 0 {
-		r.perNear = 1 / most
+		r.bestNear = most
 	}
 	r.relate(q)
 	most = 0
@@ -130,14 +131,14 @@ func (r *ranking) neighbors(at int32) float32 {
 	if s[1].flags&asking != 0 && s[2].flags&asking == 0 {
 		before += w0.asked
 	}
-	return r.perWord * (one(1, before) + one(3, w0.after1) + one(0, w0.before2) + one(4, w0.after2))
+	return (one(1, before) + one(3, w0.after1) + one(0, w0.before2) + one(4, w0.after2)) / r.bestWord
 }
 
 // parts returns what the score of a slot is the sum of.
 func (r *ranking) parts(at int32) Parts {
 	s := &r.x.slots[at]
 	out := Parts{
-		Words: float64(r.perWord * r.words[at]), Grams: w0.grams * float64(r.perNear*r.near[at]), Neighbors: float64(r.neighbors(at)),
+		Words: float64(r.words[at] / r.bestWord), Grams: w0.grams * float64(r.near[at]/r.bestNear), Neighbors: float64(r.neighbors(at)),
 		Call: w0.call * float64(r.blocks[s.block]), Date: float64(r.date(s.day)),
 	}
 	switch p := r.p; {
@@ -195,7 +196,7 @@ func (r *ranking) before(a, b candidate) int {
 // pass adds up but for who said it and whether it has a word of time.
 func (r *ranking) basic(at int32) float32 {
 	s := &r.x.slots[at]
-	return r.perWord*r.words[at] + r.perNear*float32(w0.grams)*r.near[at] + r.neighbors(at) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
+	return r.words[at]/r.bestWord + float32(w0.grams)*r.near[at]/r.bestNear + r.neighbors(at) + float32(w0.call)*r.blocks[s.block] + r.date(s.day)
 }
 
 // bonuses returns what the first pass adds for who said a turn, and for a word of time in it, with
@@ -217,9 +218,9 @@ func (p *parsed) bonuses() (by uint8, who float32, at uint8, when float32) {
 func (r *ranking) best(q *Query, n int) []candidate {
 	x := r.x
 	by, who, with, when := r.p.bonuses()
-	perNear, call, dated := r.perNear*float32(w0.grams), float32(w0.call), len(r.p.dates) > 0
-	before1, after1 := r.perWord*float32(w0.before1+w0.asked), r.perWord*float32(w0.after1)
-	before2, after2 := r.perWord*float32(w0.before2), r.perWord*float32(w0.after2)
+	perWord, perNear, call, dated := 1/r.bestWord, float32(w0.grams)/r.bestNear, float32(w0.call), len(r.p.dates) > 0
+	before1, after1 := perWord*float32(w0.before1+w0.asked), perWord*float32(w0.after1)
+	before2, after2 := perWord*float32(w0.before2), perWord*float32(w0.after2)
 	top := make([]candidate, 0, n) // a heap, the worst first
 	for at := gap; at < len(x.slots)-gap; at++ {
 		s, w := &x.slots[at], r.words[at-gap:at+gap+1:at+gap+1]
@@ -237,7 +238,7 @@ func (r *ranking) best(q *Query, n int) []candidate {
 			bonus += when
 		}
 		if full { // most are worse, even if all around them counted in full
-			most := bonus + r.perWord*w[2] + perNear*r.near[at] + call*r.blocks[s.block]
+			most := bonus + perWord*w[2] + perNear*r.near[at] + call*r.blocks[s.block]
 			if dated {
 				most += r.date(s.day)
 			}

@@ -72,8 +72,8 @@ func (r *ranking) relate(q *Query) {
 			highest = v
 		}
 	}
-	r.perWord = 0
+	r.bestWord = 1
 	if highest > 0 {
-		r.perWord = 1 / highest
+		r.bestWord = highest
 	}
 }
