@@ -118,6 +118,11 @@ END`}},
 		"H=http://127.0.0.1:8080; A=bot; curl -s $H/v1/chat/completions -H 'X-Agent-Id: bot' -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'",
 	}},
 	{page: "guides/remember.md", needs: "jq"},
+	{page: "guides/reports.md", before: []string{
+		`AGENT=$(curl -s localhost:8080/v1/join -d '{"name":"desk","properties":{"labels":{"version":"v2"}}}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
+		`curl -s localhost:8080/v1/agents/$AGENT/chat/completions -d '{"messages":[{"role":"user","content":"I want a seat."}]}'`,
+		`curl -s -X POST localhost:8080/v1/agents/$AGENT/leave`,
+	}},
 	{page: "guides/summaries.md", before: []string{
 		`curl -s -X PUT localhost:8080/v1/memory-models/m -d '{"apiVersion":"ossa/v0.3.2","kind":"MemoryModel","short_term":{"enabled":true},"long_term":{"enabled":true,"conversation_history":{"summarization":true}}}'`,
 		`AGENT_ID=$(curl -s localhost:8080/v1/join -d '{"name":"ann","properties":{"heardlog":{"memory_model":"m"}}}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
