@@ -66,7 +66,17 @@ func value[T any](b *tab, expression string) T {
 // waits until an expression is true.
 func (b *tab) waits(expression string) {
 	b.t.Helper()
-	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+	step := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience))
+	for range 3 { // a page that is just being replaced takes its context with it
+		err := chromedp.Do(b.ctx, step)
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "Cannot find context") {
+			break
+		}
+	}
+	b.do(step)
 }
 
 // shows waits until an element of a selector holds a text.

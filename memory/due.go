@@ -2,6 +2,9 @@ package memory
 
 import "context"
 
+// ReportSpace is the space of records that holds a project's reports.
+const ReportSpace = "report"
+
 // Due is a call whose counts are to be brought into the reports.
 type Due struct {
 	Ref

@@ -176,6 +176,7 @@ func TestReportsMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := lines.String()
 	if _, _, err = export.Read(t.Context(), &lines, m, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +186,30 @@ func TestReportsMoved(t *testing.T) {
 	s = start(t, "HEARDLOG_STORE=sqlite:"+to.Path)
 	if c := s.report("").Totals; c.Calls != 3 || c.Words != 9 || c.Unheard != 9 || c.Interruptions != 3 {
 		t.Errorf("after an import: %+v", c)
+	}
+	mixed := sqlite.Options{Path: filepath.Join(t.TempDir(), "mixed.db")}
+	other := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_STORE=sqlite:"+mixed.Path)
+	other.reported("own", nil, "one two", true)
+	if r := other.report(""); r.Totals.Calls != 1 {
+		t.Fatalf("%+v", r.Totals)
+	}
+	other.stop()
+	if m, err = sqlite.OpenImporter(mixed); err != nil {
+		t.Fatal(err)
+	}
+	found, err := export.FindClashes(t.Context(), strings.NewReader(all), m, 10)
+	if err != nil || found.Total != 0 || !found.Reports {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if _, _, err := export.Read(t.Context(), strings.NewReader(all), export.Recount(m), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other = start(t, "HEARDLOG_STORE=sqlite:"+mixed.Path)
+	if c := other.report("").Totals; c.Calls != 3 || c.Words != 8 || c.Interruptions != 3 {
+		t.Errorf("after an import beside reports of its own: %+v", c)
 	}
 	s.interrupt(kept, `{"turn_id":0,"heard":"one two three"}`).ok(nil)
 	if c := s.report("").Totals; c.Calls != 3 || c.Unheard != 6 || c.Interruptions != 2 {

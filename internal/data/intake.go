@@ -110,10 +110,18 @@ func (in *intake) Close() error {
 const maxConflicts = 50
 
 // checkConflicts fails if records of the export conflict with the store, and lists the conflicts.
-func checkConflicts(ctx context.Context, e Env, lines io.Reader, to target) error {
+// It returns what the export is to be read into.
+func checkConflicts(ctx context.Context, e Env, lines io.Reader, to target) (export.Target, error) {
 	found, err := export.FindClashes(ctx, lines, to, maxConflicts)
-	if err != nil || found.Total == 0 {
-		return err
+	if err != nil {
+		return nil, err
+	}
+	if found.Total == 0 {
+		if found.Reports {
+			fmt.Fprintln(e.Stderr, "the store has reports of the same time: a server counts the calls that come in, and what the export's reports have of erased calls is left out")
+			return export.Recount(to), nil
+		}
+		return to, nil
 	}
 	for _, one := range found.First {
 		fmt.Fprintln(e.Stderr, one)
@@ -121,5 +129,5 @@ func checkConflicts(ctx context.Context, e Env, lines io.Reader, to target) erro
 	if more := found.Total - len(found.First); more > 0 {
 		fmt.Fprintf(e.Stderr, "and %d more\n", more)
 	}
-	return fmt.Errorf("of the export %d records clash with what the store holds, see above: take that away, or import into a store that is empty", found.Total)
+	return nil, fmt.Errorf("of the export %d records clash with what the store holds, see above: take that away, or import into a store that is empty", found.Total)
 }

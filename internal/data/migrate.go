@@ -215,7 +215,11 @@ func (m *migration) checkConflicts(ctx context.Context, to target) error {
 		return err
 	}
 	defer done()
-	return checkConflicts(ctx, m.e, lines, to)
+	into, err := checkConflicts(ctx, m.e, lines, to)
+	if err == nil && into != export.Target(to) {
+		err = errors.New("the target has reports of the same time, which a copy would change: migrate into an empty store, or use export and import")
+	}
+	return err
 }
 
 func (m *migration) compare(ctx context.Context) (export.Comparison, error) {

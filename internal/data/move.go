@@ -146,8 +146,9 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	lines, err := in.open(ctx)
+	var into export.Target
 	if err == nil {
-		err = checkConflicts(ctx, e, lines, to)
+		into, err = checkConflicts(ctx, e, lines, to)
 	}
 	if err == nil {
 		lines, err = in.open(ctx)
@@ -156,7 +157,7 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 		return fmt.Errorf("%w; nothing was imported", err)
 	}
 	show, end := progress(e, "import")
-	last, resumed, err := export.Read(ctx, lines, to, show)
+	last, resumed, err := export.Read(ctx, lines, into, show)
 	end()
 	if err != nil {
 		if fault.Is(err, fault.Conflict) {

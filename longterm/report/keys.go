@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/record"
 )
 
@@ -19,7 +20,7 @@ import (
 // The IDs of figures end with the time, so that a report reads one range for each value.
 
 // Space is the name of the space of a project's reports.
-const Space = "report"
+const Space = memory.ReportSpace
 
 func spaceOf(project string) record.Space { return record.Space{Project: project, Name: Space} }
 

@@ -19,6 +19,9 @@ const (
 type Clashes struct {
 	Total int
 	First []string // the first of them, with the reason
+	// Reports is set if the store has reports of the same time. These do not count in Total; see
+	// Recount.
+	Reports bool
 }
 
 // FindClashes reads an export to its end, looks for what the store already holds in its place, and
@@ -40,6 +43,10 @@ func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found C
 	var batch []Record
 	flush := func() error {
 		err := to.Clashes(ctx, batch, func(r Record, why string) {
+			if isSum(&r) {
+				found.Reports = true
+				return
+			}
 			if found.Total++; len(found.First) < most {
 				found.First = append(found.First, r.name()+" "+why)
 			}

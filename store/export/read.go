@@ -13,6 +13,7 @@ import (
 	"io"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 )
 
 // reader reads the lines of an export.
@@ -129,6 +130,8 @@ type mark struct {
 	Lines  int64  `json:"lines"` // stored so far
 	SHA256 string `json:"sha256"`
 	Shift  int64  `json:"shift"` // added to the IDs of deliveries; -1 = not known yet
+	// Recount is set if the sums of reports are left out; see Recount.
+	Recount bool `json:"recount,omitempty"`
 }
 
 // Limits of what is stored in one transaction.
@@ -166,7 +169,8 @@ func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Co
 	if resumed = im.mine != nil; resumed {
 		im.at, im.done, err = in.skip(im.mine)
 	} else {
-		im.at = mark{Shift: -1}
+		_, recount := to.(recounted)
+		im.at = mark{Shift: -1, Recount: recount}
 		err = im.flush(ctx) // only the import that sets the mark goes on
 	}
 	if err != nil {
@@ -185,6 +189,16 @@ func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Co
 	end, err = im.rest(ctx, most)
 	return end, resumed, err
 }
+
+// recounted is a target of Recount.
+type recounted struct{ Target }
+
+// Recount returns a target into which Read puts no reports, since the store has its own: a server
+// counts the calls that come in. Of calls that were erased before the export nothing is counted.
+func Recount(to Target) Target { return recounted{to} }
+
+// isSum reports whether a record is part of the reports.
+func isSum(r *Record) bool { return r.Value != nil && r.Value.Name == memory.ReportSpace }
 
 // intake is an import under way.
 type intake struct {
@@ -239,6 +253,9 @@ func (im *intake) rest(ctx context.Context, most int) (End, error) {
 			}
 		}
 		im.done.Add(rec)
+		if im.at.Recount && isSum(&rec) {
+			continue
+		}
 		im.batch, size = append(im.batch, rec), size+n
 		if len(im.batch) >= most || size >= batchBytes {
 			if err := im.flush(ctx); err != nil {

@@ -159,7 +159,7 @@ function groups(r) {
       ${was != null ? svg`<rect class="tick" x=${Math.min(58, 60 * was / top)} width="2" height="10"></rect>` : nothing}</svg> ${now == null ? "–" : say(now)} <span class=${word.startsWith("▲") ? "bad" : "quiet"}>${word}</span></td>`;
   };
   const paid = r.groups.some(g => g.totals.cost);
-  return html`<div class="wide-table"><table class="list"><thead><tr><th>${r.group_by.replace("label.", "")}</th><th class="n">Answers</th><th class="n">Cut off</th><th class="n">Never heard</th><th class="n">First token p50</th><th class="n">First token p95</th>${paid ? html`<th class="n">Paid, unheard</th>` : nothing}</tr></thead>
+  return html`<div class="wide-table" role="region" aria-label="Table" tabindex="0"><table class="list"><thead><tr><th>${r.group_by.replace("label.", "")}</th><th class="n">Answers</th><th class="n">Cut off</th><th class="n">Never heard</th><th class="n">First token p50</th><th class="n">First token p95</th>${paid ? html`<th class="n">Paid, unheard</th>` : nothing}</tr></thead>
     <tbody>${r.groups.slice(0, 20).map(g => html`<tr><th scope="row">${g.value}</th><td class="n">${whole(g.totals.answers)}</td>
       ${cell(g, f => f.interrupted_share, share, true)}${cell(g, f => f.unheard_share, share, true)}${cell(g, f => f.first_token_ms?.p50, length)}${cell(g, p95, length)}
       ${paid ? html`<td class="n">${usd(g.totals.cost?.unheard_usd)}</td>` : nothing}</tr>`)}</tbody></table></div>`;
