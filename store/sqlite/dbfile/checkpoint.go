@@ -65,6 +65,9 @@ func (d *DB) checkpointLoop() {
 	}
 }
 
+// holdLog begins to read an old state.
+const holdLog = "BEGIN; SELECT 1 FROM sqlite_schema"
+
 // checkpoint moves the log into the file, unless that is no longer the file that was opened.
 func (d *DB) checkpoint() {
 	d.watch.copying.Lock()
@@ -73,7 +76,12 @@ func (d *DB) checkpoint() {
 		return
 	}
 	// While hold reads an old state, no commit begins the log again, so all of it is found.
-	held := errors.Join(d.hold.Script("BEGIN; SELECT 1 FROM sqlite_schema"), d.find())
+	held := errors.Join(d.hold.Script(holdLog), d.find())
+	if len(d.remains.pages) > 0 { // before the first copy, so that the second, in the turn, has nothing to do
+		d.writer.turn <- struct{}{}
+		held = errors.Join(held, d.wipe(), d.hold.Script("ROLLBACK; "+holdLog))
+		<-d.writer.turn
+	}
 	_, _ = checkpoint(d.helper, "PASSIVE") // errors show in the second one
 	d.writer.turn <- struct{}{}
 	wiped := d.wipe()
