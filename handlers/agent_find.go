@@ -94,23 +94,24 @@ func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery,
 	return q, words, nil
 }
 
-// labelNamed returns the label that a parameter is about: label.line and label[line], which
-// generated clients send, are about line.
-func labelNamed(param string) (name string, ok bool) {
-	if name, ok = strings.CutPrefix(param, labelParam); ok {
+// namedIn returns the label or the score that a parameter is about, by what it begins with: with
+// "label.", label.line and label[line], which generated clients send, are about line.
+func namedIn(param, prefix string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(param, prefix); ok {
 		return name, true
 	}
-	if name, ok = strings.CutPrefix(param, "label["); ok {
+	kind := strings.TrimSuffix(prefix, ".")
+	if name, ok = strings.CutPrefix(param, kind+"["); ok {
 		return strings.TrimSuffix(name, "]"), strings.HasSuffix(name, "]")
 	}
-	return "", param == "label"
+	return "", param == kind
 }
 
 // labelParams reads the labels that a call must have.
 func labelParams(v url.Values) (map[string]string, error) {
 	out := map[string]string{}
 	for param, values := range v {
-		name, ok := labelNamed(param)
+		name, ok := namedIn(param, labelParam)
 		if !ok {
 			continue
 		}

@@ -130,8 +130,8 @@ func checkParams(next handlerFunc) handlerFunc {
 			names := queryParams[routedMethod(r)+" "+chi.RouteContext(r.Context()).RoutePattern()]
 			v := r.URL.Query()
 			for _, name := range slices.Sorted(maps.Keys(v)) {
-				_, label := labelNamed(name)
-				_, score := scoreNamed(name)
+				_, label := namedIn(name, labelParam)
+				_, score := namedIn(name, scoreParam)
 				if !slices.Contains(names, name) && !(label && slices.Contains(names, "label")) && !(score && slices.Contains(names, "score")) {
 					if len(names) == 0 {
 						return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call, which has none")

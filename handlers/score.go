@@ -13,30 +13,25 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// scoreJSON is a score of a call or a turn.
-type scoreJSON struct {
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Value     json.RawMessage `json:"value"`
-	TurnID    *int64          `json:"turn_id,omitempty"`
-	Comment   string          `json:"comment,omitempty"`
-	Author    string          `json:"author,omitempty"`
-	Source    string          `json:"source,omitempty"`
-	UpdatedAt string          `json:"updated_at"`
-}
-
-func newScoreJSON(s *memory.Score) scoreJSON {
-	return scoreJSON{s.ID, s.Name, s.Value, s.Turn, s.Comment, s.Author, s.Source, shownTime(s.UpdatedMS)}
-}
-
+// scoreRequest is a score of a call or a turn, as a client gives it.
 type scoreRequest struct {
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Value   json.RawMessage `json:"value"`
-	TurnID  *int64          `json:"turn_id"`
-	Comment string          `json:"comment"`
-	Author  string          `json:"author"`
-	Source  string          `json:"source"`
+	TurnID  *int64          `json:"turn_id,omitempty"`
+	Comment string          `json:"comment,omitempty"`
+	Author  string          `json:"author,omitempty"`
+	Source  string          `json:"source,omitempty"`
+}
+
+// scoreJSON is a score as it is stored.
+type scoreJSON struct {
+	scoreRequest
+	UpdatedAt string `json:"updated_at"`
+}
+
+func newScoreJSON(s *memory.Score) scoreJSON {
+	return scoreJSON{scoreRequest{s.ID, s.Name, s.Value, s.Turn, s.Comment, s.Author, s.Source}, shownTime(s.UpdatedMS)}
 }
 
 // setScore serves POST /v1/agents/{id}/scores.
@@ -77,23 +72,11 @@ func (a agentAPI) deleteScore(r *http.Request) error {
 // scoreParam begins the parameters that name a score: score.resolved=true.
 const scoreParam = "score."
 
-// scoreNamed returns the score that a parameter is about: score.resolved and score[resolved] are
-// about resolved.
-func scoreNamed(param string) (name string, ok bool) {
-	if name, ok = strings.CutPrefix(param, scoreParam); ok {
-		return name, true
-	}
-	if name, ok = strings.CutPrefix(param, "score["); ok {
-		return strings.TrimSuffix(name, "]"), strings.HasSuffix(name, "]")
-	}
-	return "", param == "score"
-}
-
 // scoreParams reads the scores that a call must have.
 func scoreParams(v url.Values) (map[string]string, error) {
 	out := map[string]string{}
 	for param, values := range v {
-		name, ok := scoreNamed(param)
+		name, ok := namedIn(param, scoreParam)
 		if !ok {
 			continue
 		}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -103,10 +104,7 @@ func scoreTags(list []Score) []Tag {
 		}
 	}
 	slices.SortFunc(out, func(a, b Tag) int {
-		if a.Name != b.Name {
-			return strings.Compare(a.Name, b.Name)
-		}
-		return strings.Compare(a.Value, b.Value)
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Value, b.Value))
 	})
 	return slices.Compact(out)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// The dimensions by which calls are told apart. Labels have labelDim before their names.
+// The dimensions by which calls are told apart.
 const (
 	ByPlatform = "platform"
 	ByModel    = "model"
@@ -69,14 +69,13 @@ func callOf(h *memory.Head, msgs []memory.Message) call {
 		}
 	}
 	made := makersOf(msgs)
-	if len(made[ByModel]) <= 1 && len(made[ByUpstream]) <= 1 {
-		for _, dim := range []string{ByModel, ByUpstream} {
-			all.values = append(all.values, made[dim]...)
-		}
-		c.parts = []part{all}
+	one := len(made[ByModel]) <= 1 && len(made[ByUpstream]) <= 1
+	if one {
+		all.values = slices.Concat(all.values, made[ByModel], made[ByUpstream])
+	}
+	if c.parts = []part{all}; one {
 		return c
 	}
-	c.parts = []part{all}
 	add := func(list ...Value) {
 		p := part{Figures: answersOf(msgs, func(m *memory.Message) bool {
 			return !slices.ContainsFunc(list, func(v Value) bool { return makerOf(m, v.Dim) != v.Value })

@@ -141,18 +141,12 @@ func (r *reader) fail() {
 	r.b, r.bad = nil, true
 }
 
-func (r *reader) uvarint() uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
+func (r *reader) uvarint() uint64 { return number(r, binary.Uvarint) }
 
-func (r *reader) varint() int64 {
-	n, size := binary.Varint(r.b)
+func (r *reader) varint() int64 { return number(r, binary.Varint) }
+
+func number[T int64 | uint64](r *reader, read func([]byte) (T, int)) T {
+	n, size := read(r.b)
 	if size <= 0 {
 		r.fail()
 		return 0

@@ -287,14 +287,12 @@ func ceiling(width string, ms int64) int64 {
 // scan calls each with the figures stored under a key in a time, in order.
 func (s *Service) scan(ctx context.Context, project, width, key string, from, to int64, each func(atMS int64, body []byte) error) error {
 	id := func(ms int64) string { return width + key + time.UnixMilli(ms).UTC().Format(layouts[width]) }
-	limit := readAtOnce
+	limit := int(min((to-from)/hour, readAtOnce))
 	switch width {
 	case monthKey:
 		limit = knownMonths
 	case dayKey:
 		limit = int(min((to-from)/day, readAtOnce))
-	default:
-		limit = int(min((to-from)/hour, readAtOnce))
 	}
 	for after, end := id(from-1), id(to); ; {
 		list, _, err := s.Records.Records(ctx, spaceOf(project), record.Query{AfterID: after, Limit: limit})

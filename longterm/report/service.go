@@ -212,7 +212,7 @@ func (s *Service) store(ctx context.Context, project string, batch []dueCall) er
 
 // changes returns what counting a batch changes.
 func (s *Service) changes(ctx context.Context, project string, batch []dueCall) ([]record.Change, error) {
-	d := deltas{s: s, ctx: ctx, at: spaceOf(project), sums: map[string]*sum{}, lists: map[string]*list{}}
+	d := deltas{s: s, ctx: ctx, at: spaceOf(project), sums: map[string]*Figures{}, lists: map[string]*list{}}
 	var calls []record.Change
 	for _, c := range batch {
 		id := "c" + sep + c.ID
@@ -256,12 +256,9 @@ type deltas struct {
 	s     *Service
 	ctx   context.Context
 	at    record.Space
-	sums  map[string]*sum
+	sums  map[string]*Figures
 	lists map[string]*list
 }
-
-// sum is what is added to stored figures.
-type sum struct{ Figures }
 
 // list is the names or values that calls of a month are counted by.
 type list struct {
@@ -282,7 +279,7 @@ func (d *deltas) record(id string) (record.Record, error) {
 func (d *deltas) add(id string, f *Figures, by int64) {
 	to := d.sums[id]
 	if to == nil {
-		to = &sum{}
+		to = &Figures{}
 		d.sums[id] = to
 	}
 	to.Add(f, by)
@@ -367,7 +364,7 @@ func (d *deltas) changes() (out []record.Change, err error) {
 				return nil, fault.Wrap(fault.Internal, err, "the figures of a report cannot be read")
 			}
 		}
-		now.Add(&add.Figures, 1)
+		now.Add(add, 1)
 		body := now.Encode()
 		if !bytes.Equal(body, old.Body) {
 			out = append(out, record.Change{ID: id, Body: body, If: old.Rev})
