@@ -37,6 +37,7 @@ type header struct {
 	status  int
 	length  int // -1 means chunked
 	closing bool
+	agent   string // X-Heardlog-Agent
 }
 
 // send writes a request and reads the answer's head.
@@ -76,6 +77,8 @@ func (c *conn) send(req []byte) (header, error) {
 			h.length = -1
 		case bytes.EqualFold(name, []byte("Connection")):
 			h.closing = bytes.EqualFold(value, []byte("close"))
+		case bytes.EqualFold(name, []byte("X-Heardlog-Agent")):
+			h.agent = string(value)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, rows := range []int{2, 5, 11, 3, 21, 2, 5, 6, 4, 6, 12, 3, 6, 5} {
+	for i, rows := range []int{2, 5, 11, 3, 21, 2, 5, 6, 4, 6, 12, 3, 6, 5, 14} {
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
 			t.Parallel()
 			quickly(t, i+1, rows, server)

@@ -13,7 +13,7 @@ import (
 // upstream is a fake LLM, as simple as net/http allows, so that the proxies are what is measured.
 // The query of the URL controls the answer: chunks (0 is an answer in one piece), gap_us between
 // chunks or in the middle of that piece, first_us before the first byte, stamp=1 for a time in each
-// chunk.
+// chunk, or words for a burst of so many words that differ with the request.
 type upstream struct {
 	mu sync.Mutex
 	// When the end of the call with an X-Request-Id was noticed; zero while it runs.
@@ -49,7 +49,8 @@ func newUpstream() http.Handler {
 }
 
 func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
 		return
 	}
 	q := r.URL.Query()
@@ -62,6 +63,17 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 		}()
 	}
 	if !pause(r, number(q, "first_us")) {
+		return
+	}
+	if n := number(q, "words"); n > 0 {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i, word := range spoken(body, n) {
+			if i > 0 {
+				word = " " + word
+			}
+			_, _ = io.WriteString(w, strings.Replace(upstreamChunk, " word", word, 1))
+		}
+		_, _ = io.WriteString(w, upstreamEnd) // the client may be gone
 		return
 	}
 	n := number(q, "chunks")
