@@ -51,6 +51,9 @@ type Made struct {
 	// Request is what the model was given for the answer; nil if that was not recorded. It is
 	// shared: do not change it.
 	Request *Request `json:"told,omitempty"`
+	// Was are texts that the message had before and that records of requests refer to; see
+	// Change.Mark. The list is shared: do not change it.
+	Was []string `json:"was,omitempty"`
 	// WithThoughts is all that the model produced, if that includes what it thought: Generated,
 	// Sent and Content leave thoughts out, since they are not spoken.
 	WithThoughts string `json:"with_thoughts,omitempty"`
@@ -136,7 +139,14 @@ func (m *Message) Produced() string {
 	return m.Original()
 }
 
-// DropRequest removes Request, which belongs to one place in one ledger.
+// DropTold removes Request and Was, which belong to one place in one ledger.
+func (m *Message) DropTold() {
+	if made := m.Made(); made.Request != nil || made.Was != nil {
+		m.Amend(func(d *Details) { d.Request, d.Was = nil, nil })
+	}
+}
+
+// DropRequest removes Request.
 func (m *Message) DropRequest() {
 	if m.Made().Request != nil {
 		m.Amend(func(d *Details) { d.Request = nil })

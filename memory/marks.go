@@ -59,7 +59,8 @@ func (m *Message) Closes() bool {
 // Said reports whether the words are the agent's own, not the model's: greeting, silence, speak.
 func (m *Message) Said() bool { return m.Role == Assistant && m.Source.unsolicited() }
 
-// Mark sets the marks of the changed messages. The view has their old values.
+// Mark sets the marks of the changed messages, and keeps texts that they had where records of
+// requests refer to them. The view has their old values.
 func (c *Change) Mark(view AgentView) error {
 	for i := range c.Replace {
 		m := &c.Replace[i]
@@ -71,6 +72,13 @@ func (c *Change) Mark(view AgentView) error {
 			return err
 		}
 		m.Marks = marksAfter(m, &old)
+		if m.State != Removed && !m.begins(&old) {
+			ledger, err := view.Last(int(view.Head().NextSeq - m.Seq))
+			if err != nil {
+				return err
+			}
+			m.keep(&old, ledger, c.Append)
+		}
 		if m.Content != old.Content || m.Interrupted != old.Interrupted || m.InterruptMS != old.InterruptMS {
 			m.dropRaw() // it has what the caller did not hear
 		}

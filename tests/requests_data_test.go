@@ -37,7 +37,11 @@ func TestToldExported(t *testing.T) {
 	t.Parallel()
 	from := sqlite.Options{Path: filepath.Join(t.TempDir(), "from.db"), SealKey: []byte("a key that is long enough")}
 	s, _, id := toldCall(t, "HEARDLOG_STORE=sqlite:"+from.Path, "HEARDLOG_SECRET_KEY="+string(from.SealKey))
-	before := s.requests(id, 0)
+	s.chat(agent(id, "/chat/completions"), "And the \"last\" one?", true).ok(nil)
+	before, second := s.requests(id, 0), s.requests(id, 1)
+	if len(second) != 1 || !second[0].Exact || !strings.Contains(second[0].Body, "At nine.") {
+		t.Fatalf("%+v", second)
+	}
 	if len(before) != 1 || !before[0].Exact || !strings.Contains(before[0].Body, "harbor desk") || !strings.Contains(before[0].Body, "ferry timetable") {
 		t.Fatalf("%+v", before)
 	}
@@ -52,6 +56,9 @@ func TestToldExported(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := sqlite.Options{Path: filepath.Join(t.TempDir(), "to.db")}
+	if strings.Contains(lines.String(), `"words":`) {
+		t.Error("a line of the export is not whole without the others")
+	}
 	m, err := sqlite.OpenImporter(to)
 	if err != nil {
 		t.Fatal(err)
@@ -60,9 +67,37 @@ func TestToldExported(t *testing.T) {
 	if closed := m.Close(); err != nil || closed != nil {
 		t.Fatal(err, closed)
 	}
-	if diff := cmp.Diff(before, start(t, "HEARDLOG_STORE=sqlite:"+to.Path).requests(id, 0)); diff != "" {
+	s = start(t, "HEARDLOG_STORE=sqlite:"+to.Path)
+	if diff := cmp.Diff(append(before, second...), append(s.requests(id, 0), s.requests(id, 1)...)); diff != "" {
 		t.Error(diff)
 	}
+	s.stop()
+	if n := strings.Count(strings.Join(storedBodies(t, to.Path), "\n"), "one?"); n != 1 {
+		t.Errorf("the words of a question are there %d times", n)
+	}
+}
+
+// storedBodies returns the bodies of all messages of a SQLite file.
+func storedBodies(t *testing.T, path string) (out []string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query("SELECT body FROM message ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var body string
+		if err := rows.Scan(&body); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, body)
+	}
+	return out
 }
 
 // TestToldRedacted: personal data is replaced in the record, wherever it came from; the LLM was

@@ -116,7 +116,7 @@ func withoutTexts(m memory.Message) memory.Message {
 	if m.Details != nil {
 		m.Amend(func(r *memory.Details) {
 			hide(&r.Filler)
-			r.WithThoughts, r.Members, r.Category, r.Raw, r.Earlier, r.Playback, r.Request = "", "", "", "", nil, nil, nil
+			r.WithThoughts, r.Members, r.Category, r.Raw, r.Earlier, r.Playback, r.Request, r.Was = "", "", "", "", nil, nil, nil, nil
 			if r.Item != nil {
 				item := *r.Item
 				item.Extra = nil

@@ -153,7 +153,7 @@ func inherited(m memory.Message, agentID string, seq int64) memory.Message {
 	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
 	m.UpstreamID, m.Timings, m.Usage, m.Failure = "", nil, nil, nil
 	m.DropPlayback()
-	m.DropRequest()
+	m.DropTold()
 	if m.Filed().CopyOf != 0 { // of a ledger that is another agent's
 		m.Amend(func(r *memory.Details) { r.CopyOf = 0 })
 	}

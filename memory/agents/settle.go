@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/event"
@@ -64,6 +65,8 @@ func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, 
 				return memory.Change{}, err
 			} else if !ok {
 				out.DropRequest()
+			} else if err := refer(view, &out); err != nil {
+				return memory.Change{}, err
 			}
 		}
 		m := out
@@ -109,6 +112,25 @@ func stands(view memory.AgentView, t *memory.Request) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// refer leaves the words of a record that the ledger has to the ledger.
+func refer(view memory.AgentView, m *memory.Message) error {
+	last, err := view.Last(memory.Referable)
+	if err != nil {
+		return err
+	}
+	t := *m.Made().Request
+	t.Refer(func(seq int64) *memory.Message {
+		for i := range slices.Backward(last) {
+			if last[i].Seq == seq {
+				return &last[i]
+			}
+		}
+		return nil
+	})
+	m.Amend(func(d *memory.Details) { d.Request = &t })
+	return nil
 }
 
 // message returns the answer as a message of the ledger.

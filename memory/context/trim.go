@@ -169,7 +169,7 @@ func (r *contents) rewritten(d rewriting, counter window.Counter) (Trimmed, []me
 	for _, i := range d.keep {
 		m := r.stored[i]
 		if copies {
-			m.Amend(func(d *memory.Details) { d.CopyOf, d.Request = m.Seq, nil })
+			m.Amend(func(d *memory.Details) { d.CopyOf, d.Request, d.Was = m.Seq, nil, nil })
 		}
 		list = append(list, m)
 		units += counter.Size(&r.views[i])

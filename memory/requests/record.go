@@ -49,7 +49,8 @@ func split(body []byte) (parts [][]byte, messages int) {
 }
 
 // Parts returns the parts of a recorded body, none of them a repetition. It reports false if a
-// record that it repeats parts of is gone. find returns the record of an answer, or nil.
+// record that it repeats parts of is gone. find returns the record of an answer, or nil. Parts may
+// lack words that the ledger has; see memory.RequestPart.
 func Parts(t *memory.Request, find func(seq int64) *memory.Request) (parts []*memory.RequestPart, ok bool) {
 	chain := make([]*memory.Request, 0, maxChain)
 	for chain = append(chain, t); t.Of != 0; chain = append(chain, t) {
@@ -139,7 +140,7 @@ type recorder struct {
 func (r *recorder) repeat(s []byte) bool {
 	for i := r.at; i < min(r.at+maxAhead, len(r.base)); i++ {
 		b := r.base[i]
-		if b.Text != string(s) {
+		if !b.Is(s, r.find) {
 			continue
 		}
 		if n := len(b.Seqs); n > 0 {

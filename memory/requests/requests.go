@@ -95,16 +95,21 @@ func forAnswer(ctx context.Context, s *agents.Messages, project, id string, answ
 	t = Request{Answer: answer, Exact: whole && len(parts) > 0, Messages: []Message{}}
 	said := slices.Clone(answer.Made().Request.Unplaced)
 	for _, p := range parts {
-		t.Body, said = append(t.Body, p.Text...), append(said, p.Seqs...)
+		said = append(said, p.Seqs...)
 	}
 	read(slices.Min(append(said, first)), first)
 	read(answer.Seq, slices.Max(append(said, 0))+1)
+	lengths := make([]int, len(parts))
+	for i, p := range parts {
+		s, ok := p.Whole(func(seq int64) *memory.Message { return found[seq] })
+		t.Body, lengths[i], t.Exact = append(t.Body, s...), len(s), t.Exact && ok
+	}
 	at := 0
 	for _, v := range peek.At(t.Body, "messages").List() {
 		m := Message{JSON: json.RawMessage(v)}
 		end := v.Offset(t.Body) + len(v)
-		for ; len(parts) > 0 && at+len(parts[0].Text) <= end; parts = parts[1:] {
-			at, m.Seqs = at+len(parts[0].Text), append(m.Seqs, parts[0].Seqs...)
+		for ; len(parts) > 0 && at+lengths[0] <= end; parts, lengths = parts[1:], lengths[1:] {
+			at, m.Seqs = at+lengths[0], append(m.Seqs, parts[0].Seqs...)
 		}
 		m.Changed = slices.ContainsFunc(m.Seqs, func(seq int64) bool { return changed(found[seq], answer.Made().Request, v) })
 		t.Messages = append(t.Messages, m)

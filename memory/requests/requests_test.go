@@ -48,10 +48,20 @@ func (c *call) ask(n, look int, question, front string) *memory.Request {
 	}
 	record := &memory.Request{}
 	requests.Record(record, []byte(body), near, seqs, asIs)
+	record.Refer(c.find)
 	answer := memory.Message{Seq: seq + 1, Rev: rev + 1, Role: memory.Assistant, Content: fmt.Sprintf("At %d from platform two.", seq)}
 	answer.Amend(func(r *memory.Details) { r.Request = record })
 	c.ledger, c.bodies[answer.Seq], c.seqs[answer.Seq] = append(c.ledger, answer), body, seqs
 	return record
+}
+
+func (c *call) find(seq int64) *memory.Message {
+	for i := range c.ledger {
+		if c.ledger[i].Seq == seq {
+			return &c.ledger[i]
+		}
+	}
+	return nil
 }
 
 func newCall(t *testing.T) *call {
@@ -62,10 +72,8 @@ func newCall(t *testing.T) *call {
 func (c *call) wantBodies(gone func(seq int64) bool) {
 	c.t.Helper()
 	find := func(seq int64) *memory.Request {
-		for i := range c.ledger {
-			if c.ledger[i].Seq == seq {
-				return c.ledger[i].Made().Request
-			}
+		if m := c.find(seq); m != nil {
+			return m.Made().Request
 		}
 		return nil
 	}
@@ -84,7 +92,8 @@ func (c *call) wantBodies(gone func(seq int64) bool) {
 		parts, ok := requests.Parts(record, find)
 		got, seqs := "", []int64{}
 		for _, p := range parts {
-			got += p.Text
+			text, whole := p.Whole(c.find)
+			got, ok = got+text, ok && whole
 			seqs = append(seqs, p.Seqs...)
 		}
 		seqs = append(seqs, record.Unplaced...)

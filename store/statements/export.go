@@ -160,6 +160,7 @@ func (x *exporting) agents() error {
 
 func (x *exporting) messages(no int64, a *export.Agent) error {
 	const page = 1000
+	var near near
 	for after, n := int64(math.MinInt64), page; n == page; {
 		n = 0
 		err := x.DB.Each("SELECT seq, rev, turn, client_id, body, shown FROM message WHERE agent_no = ? AND seq > ? ORDER BY seq LIMIT "+fmt.Sprint(page), []any{no, after}, func(row Row) (err error) {
@@ -176,6 +177,8 @@ func (x *exporting) messages(no int64, a *export.Agent) error {
 				return x.scope.Fail(fmt.Sprintf("message %d of agent %s of project %s", m.Seq, a.ID, a.Project), err)
 			}
 			m.Unlike = row.Bool(5) != m.InHistory()
+			near.add(&m.Message)
+			near.inline(&m.Message)
 			return x.each(export.Record{Message: &m})
 		})
 		if err != nil {

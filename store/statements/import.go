@@ -47,7 +47,7 @@ type Store interface {
 
 // Import stores records in one transaction and replaces the mark; see export.Target.
 func Import(db Writer, s encryption.Sealer, to Store, batch []export.Record, had, mark []byte) error {
-	m := importing{db, s, to, map[memory.Ref]int64{}}
+	m := importing{db: db, sealer: s, to: to, nos: map[memory.Ref]int64{}}
 	// First, so that another import waits here.
 	if err := m.move(had, mark); err != nil {
 		return err
@@ -66,6 +66,7 @@ type importing struct {
 	sealer encryption.Sealer
 	to     Store
 	nos    map[memory.Ref]int64 // numbers of agents
+	near   near                 // messages of the last agent in the batch
 }
 
 // move replaces a mark by another.
@@ -97,6 +98,7 @@ func (m *importing) record(r *export.Record) error {
 	case r.Endpoint != nil:
 		return m.endpoint(r.Endpoint)
 	case r.Agent != nil:
+		m.near = nil
 		return m.agent(r.Agent)
 	case r.Message != nil:
 		return m.message(r.Message)
@@ -174,6 +176,8 @@ func (m *importing) message(msg *export.Message) error {
 	if err != nil {
 		return err
 	}
+	m.near.refer(&msg.Message)
+	m.near.add(&msg.Message)
 	body, err := codec.EncodeMessage(&msg.Message)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")
