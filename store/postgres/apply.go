@@ -16,10 +16,10 @@ import (
 	"github.com/heardlog/heardlog/store/statements"
 )
 
-// A batch is one statement, and so one round trip and one transaction. Its first part moves the
-// heads of those agents on that stand at the expected ver, and so locks them; every other part
-// writes only for the agents that the first has found. Where the database refuses something, each
-// write gets a statement of its own, so that the one at fault fails alone.
+// A batch is one transaction and one round trip, of one statement or two. The first part of the
+// first statement moves the heads of those agents on that stand at the expected ver, and so locks
+// them; everything else writes only for the agents that it has found. Where the database refuses
+// something, each write gets a transaction of its own, so that the one at fault fails alone.
 
 // Apply implements memory.Store.
 func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
@@ -353,8 +353,8 @@ func (r *rows) insert(st *pg.Parts) {
 	}
 }
 
-// statement returns the statement that writes everything, if heads and endpoints are as expected.
-// It returns one row; see written.
+// statement returns the statement that moves the heads on, if they and the endpoints are as
+// expected, and then adds rows. It returns one row; see written.
 func (w *writes) statement() *pg.Parts {
 	st := &pg.Parts{}
 	h, r := &w.heads, &w.replaced
@@ -371,22 +371,48 @@ func (w *writes) statement() *pg.Parts {
 			AND (SELECT n FROM counter WHERE key = 'endpoints') <= ?::bigint RETURNING h.agent_no`,
 		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, h.tallies, len(r.nos), w.epoch)
 	w.inserted.insert(st)
-	if len(r.nos) > 0 {
+	w.items.write(st)
+	w.writeAgents(st)
+	if len(w.tagged) > 0 {
+		w.tags(st)
+		st.With("tagged", "INSERT INTO agent_tag (project, name, value, start_ms, agent_no) SELECT u.* FROM tags u WHERE u."+found+" ON CONFLICT DO NOTHING")
+	}
+	w.due.write(st)
+	w.events.write(st)
+	out := "SELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), m.nos FROM (SELECT ARRAY(SELECT agent_no FROM head ORDER BY agent_no) AS nos) m"
+	if w.changes() {
+		out += " WHERE set_config('heardlog.moved', m.nos::text, true) IS NOT NULL"
+	}
+	st.End(out)
+	return st
+}
+
+// changes reports whether rows besides the heads and the agents are changed or deleted.
+func (w *writes) changes() bool { return len(w.replaced.nos)+len(w.rewritten.nos)+len(w.tagged) > 0 }
+
+// second returns the statement that changes and deletes rows of the agents whose heads the first
+// one has moved, which sets heardlog.moved for the transaction. The two are not one statement
+// because some databases refuse one that changes a table in two ways.
+func (w *writes) second() *pg.Parts {
+	st := &pg.Parts{}
+	st.With("head", "SELECT unnest(current_setting('heardlog.moved')::bigint[]) AS agent_no")
+	if r := &w.replaced; len(r.nos) > 0 {
 		st.With("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
 			" WHERE m.agent_no = u.agent_no AND m.seq = u.seq AND u."+found, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
 	}
-	w.items.write(st)
-	w.writeAgents(st)
-	w.writeTags(st)
-	w.due.write(st)
 	if r := &w.rewritten; len(r.nos) > 0 {
 		st.With("rewritten", `UPDATE event e SET body = u.body FROM unnest(?::bigint[], ?::text[], ?::bytea[]) u (agent_no, id, body)
 			WHERE e.id = u.id AND e.agent_no = u.agent_no AND u.`+found+" RETURNING e.no", r.nos, r.ids, r.bodies)
 		st.With("forgotten", `UPDATE attempt t SET response = NULL FROM delivery d WHERE t.delivery_id = d.id AND t.response IS NOT NULL
 			AND d.event_no = ANY (ARRAY(SELECT no FROM rewritten))`)
 	}
-	w.events.write(st)
-	st.End("SELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
+	if len(w.tagged) > 0 {
+		w.tags(st)
+		st.With("untagged", `DELETE FROM agent_tag g WHERE g.agent_no = ANY (?::bigint[]) AND g.`+found+`
+			AND NOT EXISTS (SELECT 1 FROM tags u WHERE u.agent_no = g.agent_no AND u.name = g.name AND u.value = g.value AND u.start_ms = g.start_ms)`,
+			pg.Column(w.tagged, func(r *taggedRow) int64 { return r.no }))
+	}
+	st.End("SELECT 1")
 	return st
 }
 
@@ -413,16 +439,11 @@ func (w *writes) writeAgents(st *pg.Parts) {
 		WHERE k.agent_no = u.agent_no AND k.live <> u.live AND u.`+found, nos, pg.Column(w.agents, func(r *agentRow) bool { return !r.agent.Status.Ended() }))
 }
 
-// writeTags adds the parts that replace the tags of agents. Tags that stay are left alone, because
-// a statement that deletes a row cannot insert the same one.
-func (w *writes) writeTags(st *pg.Parts) {
-	if len(w.tagged) == 0 {
-		return
-	}
+// tags adds the part with the tags that agents have now.
+func (w *writes) tags(st *pg.Parts) {
 	var projects, names, values []string
-	var starts, nos, of []int64
+	var starts, of []int64
 	for _, r := range w.tagged {
-		nos = append(nos, r.no)
 		a := r.head.Agent
 		for _, tag := range r.head.Tags() {
 			projects, names, values = append(projects, pg.Stored(a.Project)), append(names, pg.Stored(tag.Name)), append(values, pg.Stored(tag.Value))
@@ -430,9 +451,6 @@ func (w *writes) writeTags(st *pg.Parts) {
 		}
 	}
 	st.With("tags", "SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[], ?::bigint[]) u (project, name, value, start_ms, agent_no)", projects, names, values, starts, of)
-	st.With("untagged", `DELETE FROM agent_tag g WHERE g.agent_no = ANY (?::bigint[]) AND g.`+found+`
-		AND NOT EXISTS (SELECT 1 FROM tags u WHERE u.agent_no = g.agent_no AND u.name = g.name AND u.value = g.value AND u.start_ms = g.start_ms)`, nos)
-	st.With("tagged", "INSERT INTO agent_tag (project, name, value, start_ms, agent_no) SELECT u.* FROM tags u WHERE u."+found+" ON CONFLICT DO NOTHING")
 }
 
 // written is what a statement returns.
@@ -442,13 +460,20 @@ type written struct {
 	nos       []int64 // agents whose writes are stored, in order
 }
 
-// write runs the statement.
+// write runs the statements.
 func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got written, err error) {
-	st := w.statement()
-	into := []any{&got.endpoints, &got.replaced, &got.nos}
+	send := func(q interface {
+		SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	}) error {
+		b := &pgx.Batch{} // it is one transaction, also without BEGIN
+		w.statement().QueueRow(b, &got.endpoints, &got.replaced, &got.nos)
+		if w.changes() {
+			w.second().Queue(b)
+		}
+		return q.SendBatch(ctx, b).Close()
+	}
 	if wait == 0 && !s.db.Shared() {
-		err = st.Row(ctx, s.db.Pool).Scan(into...)
-		return got, err
+		return got, send(s.db.Pool)
 	}
 	err = s.db.Begin(ctx, func(tx pgx.Tx) error {
 		if wait > 0 {
@@ -456,7 +481,7 @@ func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got w
 				return err
 			}
 		}
-		return st.Row(ctx, tx).Scan(into...)
+		return send(tx)
 	})
 	return got, err
 }

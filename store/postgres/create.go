@@ -75,6 +75,7 @@ func (w *writes) queueNew(b *pgx.Batch, no int64) {
 	w.inserted.insert(st)
 	w.items.write(st)
 	w.events.write(st)
+	st.End("SELECT 1")
 	st.Queue(b)
 }
 

@@ -130,9 +130,9 @@ func (s *Store) eraseRows(ctx context.Context) error {
 				}
 			}
 			for _, sql := range []string{
-				"DELETE FROM kv WHERE ctid = ANY(ARRAY(SELECT ctid FROM kv WHERE agent_no = $1 LIMIT $2))",
-				"DELETE FROM item WHERE ctid = ANY(ARRAY(SELECT ctid FROM item WHERE agent_no = $1 LIMIT $2))",
-				"DELETE FROM message WHERE ctid = ANY(ARRAY(SELECT ctid FROM message WHERE agent_no = $1 LIMIT $2))",
+				"DELETE FROM kv WHERE agent_no = $1 AND project = '' AND key <= (SELECT max(key) FROM (SELECT key FROM kv WHERE agent_no = $1 AND project = '' ORDER BY key LIMIT $2) k)",
+				"DELETE FROM item WHERE agent_no = $1 AND seq <= (SELECT max(seq) FROM (SELECT seq FROM item WHERE agent_no = $1 ORDER BY seq LIMIT $2) m)",
+				"DELETE FROM message WHERE agent_no = $1 AND seq <= (SELECT max(seq) FROM (SELECT seq FROM message WHERE agent_no = $1 ORDER BY seq LIMIT $2) m)",
 				`DELETE FROM attempt WHERE delivery_id = ANY(ARRAY(SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1
 					AND EXISTS (SELECT 1 FROM attempt x WHERE x.delivery_id = d.id) LIMIT $2))`,
 				"DELETE FROM delivery WHERE id = ANY(ARRAY(SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1 LIMIT $2))",

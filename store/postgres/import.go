@@ -129,6 +129,7 @@ func (m *incoming) writeMessages() error {
 		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.bodies, r.nos)
 	r.insert(st)
 	b := &pgx.Batch{}
+	st.End("SELECT 1")
 	st.Queue(b)
 	err := m.tx.SendBatch(m.ctx, b).Close()
 	if m.Taken(err) {

@@ -26,7 +26,7 @@ type keyRow struct {
 
 // oneKey is the row k of a key u.key. Its LIMIT makes PostgreSQL look each key up. A join may read
 // the whole space instead, if the statistics are old or other spaces are much smaller.
-const oneKey = "LATERAL (SELECT ctid, * FROM kv WHERE agent_no = $1 AND project = $2 AND key = u.key LIMIT 1) k"
+const oneKey = "LATERAL (SELECT * FROM kv WHERE agent_no = $1 AND project = $2 AND key = u.key LIMIT 1) k"
 
 // lockAgent takes the agent's lock, which keeps out other writers and an erasure, and returns its
 // number.
@@ -320,8 +320,8 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 			if at.no != 0 {
 				most = 1 << 30
 			}
-			err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(
-					SELECT ctid FROM kv WHERE agent_no = $1 AND project = $2 LIMIT $3)) RETURNING expires_ms, size)
+			err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE agent_no = $1 AND project = $2 AND key <= (SELECT max(key) FROM (
+					SELECT key FROM kv WHERE agent_no = $1 AND project = $2 ORDER BY key LIMIT $3) k) RETURNING expires_ms, size)
 				SELECT count(*), count(*) FILTER (WHERE expires_ms > $4), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project, most, nowMS).Scan(&n, &live, &size)
 			if err != nil {
 				return err
@@ -344,12 +344,23 @@ func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (e
 		if err != nil {
 			return err
 		}
+		evicted = 0
 		var size int64
-		err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(SELECT k.ctid FROM unnest($3::text[], $4::bigint[]) u (key, updated_ms), `+oneKey+`
-				WHERE k.updated_ms = u.updated_ms AND NOT k.pinned)) RETURNING size)
-			SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project,
-			pg.Column(keys, func(k *kv.Key) string { return pg.Stored(k.Key) }), pg.Column(keys, func(k *kv.Key) int64 { return k.UpdatedMS })).Scan(&evicted, &size)
-		if err != nil {
+		b := &pgx.Batch{} // a join may read the whole space; see oneKey
+		for _, k := range keys {
+			b.Queue("DELETE FROM kv WHERE agent_no = $1 AND project = $2 AND key = $3 AND updated_ms = $4 AND NOT pinned RETURNING size",
+				at.no, at.project, pg.Stored(k.Key), k.UpdatedMS).Query(func(rows pgx.Rows) error {
+				for rows.Next() {
+					var n int64
+					if err := rows.Scan(&n); err != nil {
+						return err
+					}
+					evicted, size = evicted+1, size+n
+				}
+				return rows.Err()
+			})
+		}
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
 		return uncount(ctx, tx, at, evicted, size)
@@ -364,10 +375,12 @@ func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) er
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE kv SET used_ms = greatest(kv.used_ms, u.used_ms), uses = kv.uses + u.uses
-			FROM unnest($3::text[], $4::bigint[], $5::bigint[]) u (key, used_ms, uses), `+oneKey+` WHERE kv.ctid = k.ctid`, at.no, at.project, pg.Column(uses, func(u *kv.Use) string { return pg.Stored(u.Key) }),
-			pg.Column(uses, func(u *kv.Use) int64 { return u.UsedMS }), pg.Column(uses, func(u *kv.Use) int64 { return u.Uses }))
-		return err
+		b := &pgx.Batch{} // as in EvictKeys
+		for _, u := range uses {
+			b.Queue("UPDATE kv SET used_ms = greatest(used_ms, $4), uses = uses + $5 WHERE agent_no = $1 AND project = $2 AND key = $3",
+				at.no, at.project, pg.Stored(u.Key), u.UsedMS, u.Uses)
+		}
+		return tx.SendBatch(ctx, b).Close()
 	})
 }
 
@@ -376,8 +389,10 @@ func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 	for erased := 0; ; {
 		n := 0
 		err := s.db.Transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(
-					SELECT ctid FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING agent_no, project, size),
+			// By expires_ms the index finds the rows. A join alone may read the whole table.
+			return tx.QueryRow(ctx, `WITH due AS (SELECT agent_no, project, key, expires_ms FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED),
+				gone AS (DELETE FROM kv WHERE expires_ms = ANY(ARRAY(SELECT expires_ms FROM due)) AND (agent_no, project, key) IN (SELECT agent_no, project, key FROM due)
+					RETURNING agent_no, project, size),
 				counted AS (UPDATE kv_count c SET n = c.n - g.n, size = c.size - g.size
 					FROM (SELECT project, count(*) AS n, sum(size) AS size FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project)
 				SELECT count(*) FROM gone`, nowMS, sliceRows).Scan(&n)

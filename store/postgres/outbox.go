@@ -86,6 +86,7 @@ func (o *outbox) queue(b *pgx.Batch) {
 	st := &pg.Parts{}
 	st.With("head", "SELECT * FROM unnest(?::bigint[]) u (agent_no)", pg.Column(o.events, func(e *outboxEvent) int64 { return e.agentNo }))
 	o.write(st)
+	st.End("SELECT 1")
 	st.Queue(b)
 }
 

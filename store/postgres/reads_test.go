@@ -35,14 +35,19 @@ func TestRowsRead(t *testing.T) {
 		}
 	}
 	space, at := kv.Space{Project: "acme", Name: "n"}, record.Space{Project: "acme", Name: "n"}
-	for i := 0; i < rows; i += batch {
+	put := func(i int) {
 		var entries []kv.Entry
-		var changes []record.Change
 		for _, key := range keys(i) {
-			entries = append(entries, kv.Entry{Key: key, Value: []byte("1"), UpdatedMS: 1, ExpiresMS: 10})
-			changes = append(changes, record.Change{ID: key, Body: []byte("{}")})
+			entries = append(entries, kv.Entry{Key: key, Value: []byte("1"), UpdatedMS: 1, ExpiresMS: 10 + int64(i)})
 		}
 		none(s.PutKeys(ctx, space, entries, kv.Limit{}, 1))
+	}
+	for i := 0; i < rows; i += batch {
+		put(i)
+		var changes []record.Change
+		for _, key := range keys(i) {
+			changes = append(changes, record.Change{ID: key, Body: []byte("{}")})
+		}
 		_, err := s.ChangeRecords(ctx, at, changes, record.Limit{}, nil, 1)
 		none(err)
 	}
@@ -68,6 +73,14 @@ func TestRowsRead(t *testing.T) {
 	if want := rows - rows/4; cleared != want {
 		t.Errorf("%d cleared, want %d", cleared, want)
 	}
+	for i := 0; i < rows; i += batch {
+		put(i)
+	}
+	swept, err := s.SweepKeys(ctx, 2*rows)
+	none(err)
+	if swept != rows {
+		t.Errorf("%d swept, want %d", swept, rows)
+	}
 	erased, err := s.EraseRecords(ctx, at.Project, "", "")
 	none(err)
 	if erased != rows {
@@ -77,7 +90,7 @@ func TestRowsRead(t *testing.T) {
 	db, err := pgx.Connect(ctx, url)
 	none(err)
 	defer db.Close(ctx)
-	for _, table := range []string{"kv", "record"} {
+	for table, rows := range map[string]int{"kv": 2 * rows, "record": rows} {
 		var read, deleted int
 		for deleted < rows {
 			none(db.QueryRow(ctx, `SELECT seq_tup_read + coalesce(idx_tup_fetch, 0), n_tup_del FROM pg_stat_user_tables

@@ -44,7 +44,7 @@ func eraseRecords(ctx context.Context, tx pgx.Tx, spaces []statements.SpaceRow) 
 	for ; len(spaces) > 0 && rows > 0; spaces = spaces[1:] {
 		space := spaces[0]
 		var n, live int
-		err := tx.QueryRow(ctx, `WITH gone AS (DELETE FROM record WHERE ctid = ANY(ARRAY(SELECT ctid FROM record WHERE space_no = $1 AND rev <= $2 LIMIT $3)) RETURNING size, body IS NOT NULL AS live),
+		err := tx.QueryRow(ctx, `WITH gone AS (DELETE FROM record WHERE space_no = $1 AND rev <= $2 AND id <= (SELECT max(id) FROM (SELECT id FROM record WHERE space_no = $1 AND rev <= $2 ORDER BY id LIMIT $3) r) RETURNING size, body IS NOT NULL AS live),
 			sum AS (SELECT count(*) AS rows, count(*) FILTER (WHERE live) AS live, coalesce(sum(size), 0)::bigint AS bytes FROM gone),
 			counted AS (UPDATE record_space s SET rev = s.rev + 1, whole = s.rev + 1, n = s.n - sum.live, bytes = s.bytes - sum.bytes FROM sum WHERE s.no = $1)
 			SELECT rows, live FROM sum`, space.No, space.Rev, rows).Scan(&n, &live)
@@ -76,8 +76,9 @@ func (s *Store) SweepRecords(ctx context.Context, beforeMS int64) error {
 			if err != nil {
 				return err
 			}
-			err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM record WHERE ctid = ANY(ARRAY(
-					SELECT ctid FROM record WHERE body IS NULL AND updated_ms < $1 AND space_no = ANY($2) LIMIT $3)) RETURNING space_no, rev),
+			err = tx.QueryRow(ctx, `WITH due AS (SELECT space_no, id, updated_ms FROM record WHERE body IS NULL AND updated_ms < $1 AND space_no = ANY($2) LIMIT $3),
+				gone AS (DELETE FROM record WHERE body IS NULL AND updated_ms = ANY(ARRAY(SELECT updated_ms FROM due)) AND (space_no, id) IN (SELECT space_no, id FROM due)
+					RETURNING space_no, rev),
 				noted AS (UPDATE record_space s SET whole = greatest(s.whole, g.rev) FROM (SELECT space_no, max(rev) AS rev FROM gone GROUP BY space_no) g WHERE s.no = g.space_no)
 				SELECT count(*) FROM gone`, beforeMS, nos, sliceRows).Scan(&n)
 			if err != nil {

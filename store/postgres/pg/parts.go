@@ -1,7 +1,6 @@
 package pg
 
 import (
-	"context"
 	"strconv"
 	"strings"
 
@@ -30,15 +29,13 @@ func (st *Parts) With(name, sql string, args ...any) {
 	st.sql.WriteString(sql + ")")
 }
 
-// Queue queues a statement whose parts only change something.
-func (st *Parts) Queue(b *pgx.Batch) { b.Queue(st.sql.String()+"\nSELECT 1", st.args...) }
+// Queue queues a statement whose result is not needed.
+func (st *Parts) Queue(b *pgx.Batch) { b.Queue(st.sql.String(), st.args...) }
+
+// QueueRow queues the statement, which returns one row, and scans that.
+func (st *Parts) QueueRow(b *pgx.Batch, into ...any) {
+	b.Queue(st.sql.String(), st.args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
+}
 
 // End adds the query that reads the result.
 func (st *Parts) End(sql string) { st.sql.WriteString("\n" + sql) }
-
-// Row runs the statement, which returns one row.
-func (st *Parts) Row(ctx context.Context, q interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}) pgx.Row {
-	return q.QueryRow(ctx, st.sql.String(), st.args...)
-}
