@@ -92,7 +92,7 @@ func rules() map[string]rule {
 		"memory":                      {[]string{"memory/redact", "memory/view", "memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/text"}, nil},
 		"memory/agents":               {[]string{"memory", "memory/redact", "memory/view", "memory/heard", "memory/window", "internal/cache", "internal/fault", "internal/secret", "internal/event"}, nil},
 		"memory/away":                 {[]string{"memory", "store/codec", "internal/event", "internal/fault"}, []string{xsys}},
-		"store/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp}},
+		"store/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp, compress}},
 		"memory/memories":             {[]string{"memory", "memory/agents", "store/record", "memory/requests", "memory/window", "internal/fault"}, nil},
 		"longterm/recall":             {[]string{"job", "memory", "memory/memories", "longterm/resident", "store/record", "internal/breaker", "internal/fault", "internal/text"}, []string{snowball, xtext}},
 		"job":                         {[]string{"memory", "store/record", "internal/fault", "internal/text"}, []string{prometheus, zerolog}},

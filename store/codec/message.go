@@ -114,7 +114,7 @@ var bodyJSON = fastjson.JoinOptions(
 // ErrUnreadable is part of every error about stored bytes that cannot be decoded.
 var ErrUnreadable = errors.New("a stored row is unreadable")
 
-// EncodeMessage returns the stored body of a message. It fails if raw JSON in the message is not
+// EncodeMessage returns the body of a message as JSON. It fails if raw JSON in the message is not
 // JSON.
 func EncodeMessage(m *memory.Message) (string, error) {
 	var b body
@@ -126,10 +126,15 @@ func EncodeMessage(m *memory.Message) (string, error) {
 	return out.String(), err
 }
 
-// DecodeMessage reads the body of a message, whose Seq, Rev, TurnID and ID the caller has set.
+// DecodeMessage reads the body of a message, packed or not, whose Seq, Rev, TurnID and ID the
+// caller has set.
 func DecodeMessage(text string, m *memory.Message) error {
 	var b body
-	if err := fastjson.Unmarshal([]byte(text), &b, bodyJSON); err != nil {
+	plain, err := Unpack(text)
+	if err == nil {
+		err = fastjson.Unmarshal(plain, &b, bodyJSON)
+	}
+	if err != nil {
 		return fmt.Errorf("message %d: %w: %w", m.Seq, ErrUnreadable, err)
 	}
 	out := b.Value()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/statements"
 )
@@ -197,7 +198,8 @@ type writes struct {
 	rewritten struct {
 		nos    []int64
 		ids    []string
-		bodies [][]byte
+		bodies [][]byte // packed
+		sizes  []int64  // of the bodies before
 	}
 	items itemChanges
 	due   dueChanges
@@ -211,16 +213,18 @@ type rows struct {
 	nos, seqs, revs, turns []int64
 	shown                  []bool
 	ids                    []*string
-	bodies                 []string
+	bodies                 [][]byte // packed
+	sizes                  []int64  // of the bodies before
 }
 
 func (r *rows) set(i int, no int64, m *memory.Message, body string) int {
 	if i < 0 {
 		i = len(r.nos)
 		r.nos, r.seqs, r.revs, r.turns = append(r.nos, no), append(r.seqs, m.Seq), append(r.revs, 0), append(r.turns, 0)
-		r.shown, r.ids, r.bodies = append(r.shown, false), append(r.ids, clientID(m.ID)), append(r.bodies, "")
+		r.shown, r.ids, r.bodies = append(r.shown, false), append(r.ids, clientID(m.ID)), append(r.bodies, nil)
+		r.sizes = append(r.sizes, 0)
 	}
-	r.revs[i], r.turns[i], r.shown[i], r.bodies[i] = m.Rev, m.TurnID, m.InHistory(), body
+	r.revs[i], r.turns[i], r.shown[i], r.bodies[i], r.sizes[i] = m.Rev, m.TurnID, m.InHistory(), codec.Pack(body), int64(len(body))
 	return i
 }
 
@@ -298,7 +302,8 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 		}
 		for _, ev := range wr.Change.Rewritten {
 			r := &w.rewritten
-			r.nos, r.ids, r.bodies = append(r.nos, wr.No), append(r.ids, pg.Stored(ev.ID)), append(r.bodies, ev.Body)
+			r.nos, r.ids = append(r.nos, wr.No), append(r.ids, pg.Stored(ev.ID))
+			r.bodies, r.sizes = append(r.bodies, codec.Pack(ev.Body)), append(r.sizes, int64(len(ev.Body)))
 		}
 		events, err := s.outboxOf(wr.Ref, wr.No, wr.Change.Events)
 		if err != nil {
@@ -342,13 +347,13 @@ func sameID(a *string, id string) bool {
 // found selects the rows of agents whose heads were moved on.
 const found = "agent_no = ANY (ARRAY(SELECT agent_no FROM head))"
 
-const messageArrays = `unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[], ?::text[], ?::text[])
-	u (agent_no, seq, rev, turn, shown, client_id, body)`
+const messageArrays = `unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[], ?::text[], ?::bytea[])
+	u (agent_no, seq, rev, turn, shown, client_id, packed)`
 
 // insert adds the part that inserts the messages of agents.
 func (r *rows) insert(st *pg.Parts) {
 	if len(r.nos) > 0 {
-		st.With("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
+		st.With("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, packed) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
 			r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
 	}
 }
@@ -397,12 +402,12 @@ func (w *writes) second() *pg.Parts {
 	st := &pg.Parts{}
 	st.With("head", "SELECT unnest(current_setting('heardlog.moved')::bigint[]) AS agent_no")
 	if r := &w.replaced; len(r.nos) > 0 {
-		st.With("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
+		st.With("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = '', packed = u.packed FROM "+messageArrays+
 			" WHERE m.agent_no = u.agent_no AND m.seq = u.seq AND u."+found, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
 	}
 	if r := &w.rewritten; len(r.nos) > 0 {
-		st.With("rewritten", `UPDATE event e SET body = u.body FROM unnest(?::bigint[], ?::text[], ?::bytea[]) u (agent_no, id, body)
-			WHERE e.id = u.id AND e.agent_no = u.agent_no AND u.`+found+" RETURNING e.no", r.nos, r.ids, r.bodies)
+		st.With("rewritten", `UPDATE event e SET body = u.body, size = u.size FROM unnest(?::bigint[], ?::text[], ?::bytea[], ?::bigint[]) u (agent_no, id, body, size)
+			WHERE e.id = u.id AND e.agent_no = u.agent_no AND u.`+found+" RETURNING e.no", r.nos, r.ids, r.bodies, r.sizes)
 		st.With("forgotten", `UPDATE attempt t SET response = NULL FROM delivery d WHERE t.delivery_id = d.id AND t.response IS NOT NULL
 			AND d.event_no = ANY (ARRAY(SELECT no FROM rewritten))`)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -140,7 +141,7 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, t webhook.Taking) (found
 	rows, ours, claims := map[int64]locked{}, map[int64]bool{}, map[int64]int{}
 	ids := pg.Column(t.List, func(d *webhook.Take) int64 { return d.ID })
 	b := &pgx.Batch{}
-	b.Queue(`SELECT d.id, d.endpoint_no, octet_length(e.body) FROM delivery d LEFT JOIN event e ON e.no = d.event_no
+	b.Queue(`SELECT d.id, d.endpoint_no, coalesce(e.size, octet_length(e.body)) FROM delivery d LEFT JOIN event e ON e.no = d.event_no
 		WHERE d.id = ANY($1) AND d.state = 0 AND d.due_ms <= $2 ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`, ids, t.NowMS).Query(func(r pgx.Rows) error {
 		var id int64
 		var l locked
@@ -199,6 +200,10 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, t webhook.Taking, found []
 		for rows.Next() {
 			var d webhook.Delivery
 			if err := rows.Scan(&d.ID, &d.Attempt, &d.Fence, &d.EventID, &d.Type, &d.Project, &d.AgentID, &d.Body, &d.CreatedMS, &d.FirstDueMS); err != nil {
+				return err
+			}
+			var err error
+			if d.Body, err = codec.Unpack(d.Body); err != nil {
 				return err
 			}
 			d.EventID, d.Project, d.AgentID = pg.Shown(d.EventID), pg.Shown(d.Project), pg.Shown(d.AgentID)

@@ -48,7 +48,7 @@ func (s *Store) snapshot(ctx context.Context, what string, fn func(tx pgx.Tx) er
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.snapshot(ctx, "export", func(tx pgx.Tx) error {
 		x := statements.Exporter{
-			DB: pg.NewStatements(ctx, tx), Sealer: s.sealer, Claimed: "d.claimed", Bytes: `"C"`,
+			DB: pg.NewStatements(ctx, tx), Sealer: s.sealer, Packed: packedBody, Claimed: "d.claimed", Bytes: `"C"`,
 			Agents: "h.rev, h.next_seq, h.last_turn, a.settings, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no",
 		}
 		return x.Run(sc, each)

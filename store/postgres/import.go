@@ -125,9 +125,10 @@ func (m *incoming) writeMessages() error {
 	}
 	st := &pg.Parts{}
 	st.With("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
-		FROM (SELECT t.no, sum(octet_length(t.body)) AS n FROM unnest(?::bigint[], ?::text[]) t (no, body) GROUP BY t.no) u
-		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.bodies, r.nos)
+		FROM (SELECT t.no, sum(t.size) AS n FROM unnest(?::bigint[], ?::bigint[]) t (no, size) GROUP BY t.no) u
+		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.sizes, r.nos)
 	r.insert(st)
+	st.End("SELECT 1")
 	b := &pgx.Batch{}
 	st.End("SELECT 1")
 	st.Queue(b)

@@ -43,7 +43,7 @@ func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each f
 
 // recordSQL reads deliveries as records, with the rows that they refer to.
 const recordSQL = `SELECT d.id, e.id, e.type, e.project, e.agent_id, coalesce(p.id, p.gone_id, ''), d.state, d.claimed, d.attempt, e.created_ms, d.created_ms, d.due_ms,
-	d.done_ms, d.reason, d.replay_of, length(e.body), d.endpoint_no, p.id IS NOT NULL FROM delivery d JOIN event e ON e.no = d.event_no LEFT JOIN endpoint p ON p.no = d.endpoint_no `
+	d.done_ms, d.reason, d.replay_of, coalesce(e.size, length(e.body)), d.endpoint_no, p.id IS NOT NULL FROM delivery d JOIN event e ON e.no = d.event_no LEFT JOIN endpoint p ON p.no = d.endpoint_no `
 
 // deliveryRow is a record with its endpoint's row, and whether that is not deleted.
 type deliveryRow struct {

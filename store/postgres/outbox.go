@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -55,14 +56,14 @@ func (o *outbox) write(st *pg.Parts) {
 	}
 	ids := pg.Column(o.deliveries, func(d *outboxDelivery) string { return pg.Stored(d.event) })
 	if e := o.events; len(e) > 0 {
-		st.With("events", `INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body)
-			SELECT u.id, u.agent_no, u.agent_id, u.project, u.type, u.created_ms, u.body
-			FROM unnest(?::text[], ?::bigint[], ?::text[], ?::text[], ?::int[], ?::bigint[], ?::bytea[]) WITH ORDINALITY
-				u (id, agent_no, agent_id, project, type, created_ms, body, ord) WHERE u.`+found+` ORDER BY u.ord RETURNING no, id, type`,
+		st.With("events", `INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body, size)
+			SELECT u.id, u.agent_no, u.agent_id, u.project, u.type, u.created_ms, u.body, u.size
+			FROM unnest(?::text[], ?::bigint[], ?::text[], ?::text[], ?::int[], ?::bigint[], ?::bytea[], ?::bigint[]) WITH ORDINALITY
+				u (id, agent_no, agent_id, project, type, created_ms, body, size, ord) WHERE u.`+found+` ORDER BY u.ord RETURNING no, id, type`,
 			pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.ID) }), pg.Column(e, func(e *outboxEvent) int64 { return e.agentNo }),
 			pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.AgentID) }), pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.Project) }),
 			pg.Column(e, func(e *outboxEvent) int32 { return int32(e.Type) }), pg.Column(e, func(e *outboxEvent) int64 { return e.CreatedMS }),
-			pg.Column(e, func(e *outboxEvent) []byte { return e.Body }))
+			pg.Column(e, func(e *outboxEvent) []byte { return codec.Pack(e.Body) }), pg.Column(e, func(e *outboxEvent) int64 { return int64(len(e.Body)) }))
 	} else {
 		st.With("events", "SELECT no, id, type FROM event WHERE id = ANY(?::text[])", ids)
 	}

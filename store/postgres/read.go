@@ -15,7 +15,8 @@ import (
 
 const (
 	agentColumns   = "a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash, a.settings"
-	messageColumns = "m.seq, m.rev, m.turn, m.client_id, m.body"
+	messageColumns = "m.seq, m.rev, m.turn, m.client_id, " + packedBody
+	packedBody     = "coalesce(packed, convert_to(body, 'UTF8'))"
 	headColumns    = "h.ver, h.rev, h.next_seq, h.last_turn, h.tally"
 )
 
@@ -54,14 +55,14 @@ func (t tallyOf) Scan(v any) (err error) {
 func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) {
 	var m memory.Message
 	var id *string
-	var text string
-	if err := row.Scan(append(before, &m.Seq, &m.Rev, &m.TurnID, &id, &text)...); err != nil {
+	var body []byte
+	if err := row.Scan(append(before, &m.Seq, &m.Rev, &m.TurnID, &id, &body)...); err != nil {
 		return m, err
 	}
 	if id != nil {
 		m.ID = pg.Shown(*id)
 	}
-	err := codec.DecodeMessage(text, &m)
+	err := codec.DecodeMessage(string(body), &m)
 	return m, err
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
 )
@@ -16,13 +17,13 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	last := make(map[int64]*dbfile.Job, len(batch)) // by agent
 	for i := range batch {
 		w, before := &batch[i], last[batch[i].No]
-		private := s.sealPrivate(w)
+		private, bodies := s.sealPrivate(w), packAll(w.Bodies)
 		jobs[i] = &dbfile.Job{Run: s.in(func(t *tx) error {
 			// The version alone does not show it: another write may have made the same one.
 			if before != nil && before.Err != nil {
 				return memory.ErrStale
 			}
-			return t.apply(w, private)
+			return t.apply(w, private, bodies)
 		})}
 		last[w.No] = jobs[i]
 	}
@@ -50,9 +51,9 @@ func (s *Store) sealPrivate(w *memory.Write) []byte {
 
 // Create stores a new agent.
 func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64, existing string, err error) {
-	private := s.sealPrivate(&w)
+	private, bodies := s.sealPrivate(&w), packAll(w.Bodies)
 	err = s.write(ctx, "create an agent", func(t *tx) (err error) {
-		no, existing, err = t.create(&w, private, limit)
+		no, existing, err = t.create(&w, private, bodies, limit)
 		return err
 	})
 	s.changed.note(no)
@@ -62,7 +63,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 	return no, existing, nil
 }
 
-func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, existing string, err error) {
+func (t *tx) create(w *memory.Write, private []byte, bodies [][]byte, limit int) (no int64, existing string, err error) {
 	a := w.Head.Agent
 	if a.JoinKey != "" {
 		row, err := t.Conn.First("SELECT id FROM agent WHERE project = ? AND join_key = ? AND join_key <> ''", a.Project, a.JoinKey)
@@ -89,7 +90,7 @@ func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, exist
 		return 0, "", err
 	}
 	t.count(a.Status, +1)
-	return no, "", t.writeRows(w, no)
+	return no, "", t.writeRows(w, no, bodies)
 }
 
 // insertAgent stores a new agent. written is how many bytes of messages come with it.
@@ -183,7 +184,7 @@ func keysAreFree(c *dbfile.Conn, a *memory.Agent) error {
 
 // apply writes one change, unless the agent no longer has the version that the change was decided
 // on.
-func (t *tx) apply(w *memory.Write, private []byte) error {
+func (t *tx) apply(w *memory.Write, private []byte, bodies [][]byte) error {
 	if err := t.updateAgent(w); err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (t *tx) apply(w *memory.Write, private []byte) error {
 			return err
 		}
 	}
-	return t.writeRows(w, w.No)
+	return t.writeRows(w, w.No, bodies)
 }
 
 // updateAgent compares the agent's version and sets the new one, in one statement.
@@ -224,9 +225,17 @@ func (t *tx) updateAgent(w *memory.Write) (err error) {
 	return err
 }
 
-// writeRows writes the messages and events of a change.
-func (t *tx) writeRows(w *memory.Write, no int64) error {
-	bodies := w.Bodies
+// packAll returns the stored forms of bodies.
+func packAll(bodies []string) [][]byte {
+	out := make([][]byte, len(bodies))
+	for i, body := range bodies {
+		out[i] = codec.Pack(body)
+	}
+	return out
+}
+
+// writeRows writes the messages and events of a change. bodies are packed.
+func (t *tx) writeRows(w *memory.Write, no int64, bodies [][]byte) error {
 	for i := range w.Change.Append {
 		m := &w.Change.Append[i]
 		if err := t.insertMessage(no, m, bodies[0]); err != nil {

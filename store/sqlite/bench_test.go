@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,15 @@ import (
 )
 
 // appendOne is what a handler's append does to the store.
+// noise returns a text of n bytes that takes about as many on disk.
+func noise(n int) string {
+	out, r := make([]byte, n), rand.New(rand.NewPCG(1, 2))
+	for i := range out {
+		out[i] = byte('#' + r.IntN('\\'-'#'))
+	}
+	return string(out)
+}
+
 func appendOne(text string) memory.Decision {
 	return func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()

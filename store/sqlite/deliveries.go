@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
@@ -63,7 +64,7 @@ func (t *tx) insertEvents(agentNo int64, of memory.Ref, list []memory.Event) err
 // rewriteEvents replaces the bodies of stored events of an agent.
 func (t *tx) rewriteEvents(agentNo int64, list []memory.Event) error {
 	for _, ev := range list {
-		if _, err := t.Exec("UPDATE event SET body = ? WHERE id = ? AND agent_no = ?", ev.Body, ev.ID, agentNo); err != nil {
+		if _, err := t.Exec("UPDATE event SET body = ?, size = ? WHERE id = ? AND agent_no = ?", codec.Pack(ev.Body), int64(len(ev.Body)), ev.ID, agentNo); err != nil {
 			return err
 		}
 		_, err := t.Exec(`UPDATE attempt SET response = NULL WHERE response IS NOT NULL
@@ -76,8 +77,8 @@ func (t *tx) rewriteEvents(agentNo int64, list []memory.Event) error {
 }
 
 func (t *tx) insertEventRow(agentNo int64, m webhook.Event) (no int64, err error) {
-	return t.Insert("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, m.Body)
+	return t.Insert("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, codec.Pack(m.Body), int64(len(m.Body)))
 }
 
 // fresh describes a new delivery besides its event and endpoint.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -172,7 +173,7 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 		bytes := int64(0)
 		for _, d := range list {
 			row, err := r.First(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.created_ms,
-				CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, length(e.body), e.no
+				CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END, coalesce(e.size, length(e.body)), e.no
 				FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ? AND d.state = 0 AND d.due_ms <= ?`, d.ID, t.NowMS)
 			if err != nil {
 				return err
@@ -192,9 +193,13 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 				d.was = claim{}
 				continue
 			}
+			plain, err := codec.Unpack(body.Blob(0))
+			if err != nil {
+				return err
+			}
 			one := webhook.Delivery{
 				ID: d.ID, Attempt: int(row.Int(0)), Fence: row.Int(1), EventID: row.Text(2), Type: int(row.Int(3)), Project: row.Text(4), AgentID: row.Text(5),
-				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent, Body: body.Blob(0),
+				CreatedMS: row.Int(6), FirstDueMS: row.Int(7), Urgent: d.Urgent, Body: plain,
 			}
 			if s.fillClaim(&one, &d.claim) {
 				out = append(out, one)

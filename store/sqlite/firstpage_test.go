@@ -139,7 +139,7 @@ func TestPingNeedsRoom(t *testing.T) {
 	if err := s.Ping(t.Context()); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "full") {
 		t.Errorf("ping of a full store: %v", err)
 	}
-	if err := s.Erase(t.Context(), "p", agent("p", 4).ID); err != nil {
+	if err := s.Erase(t.Context(), "p", agent("p", 0).ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Ping(t.Context()); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
@@ -91,7 +92,7 @@ func (m incoming) InsertMessage(no int64, msg *memory.Message, body string) erro
 	if _, err := m.t.Exec("UPDATE agent SET written = written + ? WHERE no = ?", int64(len(body)), no); err != nil {
 		return err
 	}
-	return m.t.insertMessage(no, msg, body)
+	return m.t.insertMessage(no, msg, codec.Pack(body))
 }
 
 // InsertEndpoint implements statements.Store.

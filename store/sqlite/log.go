@@ -37,7 +37,7 @@ func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each f
 
 // selectRecord reads deliveries as records.
 const selectRecord = `SELECT d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
-	d.reason, d.replay_of, length(e.body), d.event_no, coalesce(p.id, p.gone_id)
+	d.reason, d.replay_of, coalesce(e.size, length(e.body)), d.event_no, coalesce(p.id, p.gone_id)
 	FROM delivery d JOIN event e ON e.no = d.event_no LEFT JOIN endpoint p ON p.no = d.endpoint_no `
 
 // deliveryRow is a record with the numbers of its rows.

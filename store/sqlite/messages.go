@@ -15,7 +15,8 @@ import (
 
 const selectMessage = "SELECT seq, rev, turn, client_id, body FROM message "
 
-func (t *tx) insertMessage(no int64, m *memory.Message, body string) error {
+// insertMessage stores a message with a packed body.
+func (t *tx) insertMessage(no int64, m *memory.Message, body []byte) error {
 	_, err := t.Exec("INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		no, m.Seq, m.Rev, m.TurnID, m.InHistory(), clientID(m.ID), withSum(no, m, body))
 	return err
@@ -75,7 +76,7 @@ func readMessages(c *dbfile.Conn, sql string, args ...any) (out []memory.Message
 // readMessage reads a message of the agent with number no.
 func readMessage(no int64, row dbfile.Row, m *memory.Message) error {
 	m.Seq, m.Rev, m.TurnID, m.ID = row.Int(0), row.Int(1), row.Int(2), row.Text(3)
-	body, err := checkSum(no, m, row.Text(4))
+	body, err := checkSum(no, m, row.Bytes(4))
 	if err != nil {
 		return err
 	}
@@ -87,12 +88,14 @@ const sumDigits = 8
 
 // withSum returns the stored form of a message's body: the body, and behind it a checksum of the
 // whole row, CRC-32C in hexadecimal. It is for damage of the disk, not against forgery.
-func withSum(no int64, m *memory.Message, body string) string { return body + rowSum(no, m, body) }
+func withSum(no int64, m *memory.Message, body []byte) []byte {
+	return append(slices.Clip(body), rowSum(no, m, body)...)
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // rowSum returns the checksum of a message's row.
-func rowSum(no int64, m *memory.Message, body string) string {
+func rowSum[B string | []byte](no int64, m *memory.Message, body B) string {
 	numbers := [...]int64{no, m.Seq, m.Rev, m.TurnID, int64(len(m.ID))}
 	row := make([]byte, 0, len(numbers)*binary.MaxVarintLen64+len(m.ID)+len(body))
 	for _, n := range numbers {

@@ -70,7 +70,7 @@ func (r *Reader) Close() error { return r.c.Close() }
 // Export calls each with the records of the file.
 func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
 	x := statements.Exporter{
-		DB: reading{r.c}, Sealer: r.sealer, Body: checkSum, Claimed: "0", Bytes: "BINARY",
+		DB: reading{r.c}, Sealer: r.sealer, Packed: "body", Body: checkSum, Claimed: "0", Bytes: "BINARY",
 		Agents: "a.head_rev, a.next_seq, a.last_turn, s.body, a.tally FROM agent a LEFT JOIN agent_settings s ON s.agent_no = a.no",
 	}
 	return dbfile.Classify(r.c.Moment(func() error {

@@ -22,6 +22,8 @@ type Exporter struct {
 	// Agents is the end of a query for agents, named a: the columns of a head's revision, next Seq
 	// and last turn and of the sealed settings, and the tables.
 	Agents string
+	// Packed is what selects the body of a message, as text or bytes.
+	Packed string
 	// Body, if not nil, returns the body of a message of the agent with a number from the stored
 	// one. It fails if the row is damaged.
 	Body func(no int64, m *memory.Message, stored string) (string, error)
@@ -163,10 +165,13 @@ func (x *exporting) messages(no int64, a *export.Agent) error {
 	var near near
 	for after, n := int64(math.MinInt64), page; n == page; {
 		n = 0
-		err := x.DB.Each("SELECT seq, rev, turn, client_id, body, shown FROM message WHERE agent_no = ? AND seq > ? ORDER BY seq LIMIT "+fmt.Sprint(page), []any{no, after}, func(row Row) (err error) {
+		err := x.DB.Each("SELECT seq, rev, turn, client_id, "+x.Packed+", shown FROM message WHERE agent_no = ? AND seq > ? ORDER BY seq LIMIT "+fmt.Sprint(page), []any{no, after}, func(row Row) (err error) {
 			after, n = row.Int(0), n+1
 			m := export.Message{Project: a.Project, AgentID: a.ID, Message: memory.Message{Seq: row.Int(0), Rev: row.Int(1), TurnID: row.Int(2), ID: row.Text(3)}}
 			body := row.Text(4)
+			if b := row.Blob(4); b != nil {
+				body = string(b)
+			}
 			if x.Body != nil {
 				body, err = x.Body(no, &m.Message, body)
 			}
@@ -262,6 +267,10 @@ func (x *exporting) events() error {
 		body := row.Blob(5)
 		if body == nil {
 			body = []byte(row.Text(5)) // a SQLite shell has put it there
+		}
+		body, err := codec.Unpack(body)
+		if err != nil {
+			return x.scope.Fail(fmt.Sprintf("event %s of project %s", row.Text(0), row.Text(1)), err)
 		}
 		return x.each(export.Record{Event: &export.Event{
 			ID: row.Text(0), Project: row.Text(1), AgentID: row.Text(2), Type: int(row.Int(3)), CreatedMS: row.Int(4), Body: body,

@@ -244,8 +244,8 @@ func (m *importing) event(e *export.Event) (err error) {
 			return err
 		}
 	}
-	_, err = m.db.Exec("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, []byte(e.Body))
+	_, err = m.db.Exec("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, codec.Pack([]byte(e.Body)), int64(len(e.Body)))
 	return m.taken(err, "event %s", e.ID)
 }
 

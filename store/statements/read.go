@@ -2,6 +2,7 @@ package statements
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -41,7 +42,7 @@ func Events(db Reader, q webhook.EventQuery) (page webhook.EventPage, err error)
 	}
 	list, next, err := webhook.Walk(q.Limit, at, func(at webhook.Cursor) (list []eventRow, err error) {
 		from, to := Span(q.FromMS, q.ToMS, at)
-		err = db.Each(`SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = ? AND created_ms >= ? AND created_ms < ?
+		err = db.Each(`SELECT id, type, agent_id, created_ms, coalesce(size, length(body)), no FROM event WHERE project = ? AND created_ms >= ? AND created_ms < ?
 			AND (created_ms, no) < (?, ?) ORDER BY created_ms DESC, no DESC LIMIT ?+0`, []any{q.Project, from, to, at.MS, at.ID, int64(webhook.ScanRows)}, func(row Row) error {
 			e := webhook.Event{ID: row.Text(0), Type: int(row.Int(1)), Project: q.Project, AgentID: row.Text(2), CreatedMS: row.Int(3), Size: int(row.Int(4))}
 			list = append(list, eventRow{e, row.Int(5)})
@@ -60,9 +61,12 @@ func Events(db Reader, q webhook.EventQuery) (page webhook.EventPage, err error)
 
 // Event implements webhook.Log.
 func Event(db Reader, project, id string) (e webhook.Event, err error) {
+	var bad error
 	_, err = first(db, func(row Row) {
-		e = webhook.Event{ID: row.Text(0), Type: int(row.Int(1)), Project: row.Text(2), AgentID: row.Text(3), CreatedMS: row.Int(4), Body: bytes.Clone(row.Blob(5))}
+		e = webhook.Event{ID: row.Text(0), Type: int(row.Int(1)), Project: row.Text(2), AgentID: row.Text(3), CreatedMS: row.Int(4)}
+		e.Body, bad = codec.Unpack(row.Blob(5))
 	}, "SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = ?", id)
+	err = cmp.Or(err, bad)
 	if err == nil && (e.ID == "" || project != "" && e.Project != project) {
 		err = fault.New(fault.NotFound, "there is no event %q", id)
 	}
@@ -77,7 +81,10 @@ func Event(db Reader, project, id string) (e webhook.Event, err error) {
 func AgentEvents(db Reader, project, agentID string, each func(webhook.Event) error) error {
 	return db.Each(`SELECT e.id, e.type, e.created_ms, e.body FROM agent a JOIN event e ON e.agent_no = a.no
 		WHERE a.project = ? AND a.id = ? ORDER BY e.no`, []any{project, agentID}, func(row Row) error {
-		body := bytes.Clone(row.Blob(3))
+		body, err := codec.Unpack(row.Blob(3))
+		if err != nil {
+			return err
+		}
 		return each(webhook.Event{ID: row.Text(0), Type: int(row.Int(1)), Project: project, AgentID: agentID, CreatedMS: row.Int(2), Size: len(body), Body: body})
 	})
 }

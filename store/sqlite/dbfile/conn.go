@@ -48,6 +48,14 @@ func (r Row) Blob(i int) []byte {
 	return b
 }
 
+// Bytes reads a blob or a text.
+func (r Row) Bytes(i int) string {
+	if b, ok := r[i].([]byte); ok {
+		return string(b)
+	}
+	return r.Text(i)
+}
+
 // Null reports whether a column is null.
 func (r Row) Null(i int) bool { return r[i] == nil }
 
