@@ -187,6 +187,7 @@ type writes struct {
 	heads struct {
 		nos, was, vers, revs, seqs, turns, written []int64
 		tallies                                    [][]byte
+		first, last                                []*memory.Write // of each agent
 	}
 	inserted, replaced rows
 	// Of a message in inserted, and of one in replaced as its complement.
@@ -203,6 +204,7 @@ type writes struct {
 	}
 	items itemChanges
 	due   dueChanges
+	use   useChanges
 	epoch int64 // the endpoints that it was decided by
 }
 
@@ -285,12 +287,14 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 			h.nos, h.was, h.vers = append(h.nos, wr.No), append(h.was, wr.Ver), append(h.vers, wr.Ver)
 			h.revs, h.seqs, h.turns = append(h.revs, 0), append(h.seqs, 0), append(h.turns, 0)
 			h.written, h.tallies = append(h.written, 0), append(h.tallies, nil)
+			h.first, h.last = append(h.first, wr), append(h.last, nil)
 		}
 		at := len(h.nos) - 1
 		h.vers[at]++
 		h.revs[at], h.seqs[at], h.turns[at] = wr.Head.Rev, wr.Head.NextSeq, wr.Head.LastTurn
 		h.written[at] += wr.Bytes()
 		h.tallies[at] = wr.Head.Tally.Encode()
+		h.last[at] = wr
 		w.due.take(wr.No, wr.Head)
 		if wr.Retagged {
 			w.retag(wr.No, wr.Head)
@@ -310,6 +314,9 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 			return nil, err
 		}
 		w.events.add(events)
+	}
+	for i, no := range h.nos {
+		w.use.take(no, h.first[i].Before, h.last[i].Head, h.written[i])
 	}
 	return w, nil
 }
@@ -383,6 +390,7 @@ func (w *writes) statement() *pg.Parts {
 		st.With("tagged", "INSERT INTO agent_tag (project, name, value, start_ms, agent_no) SELECT u.* FROM tags u WHERE u."+found+" ON CONFLICT DO NOTHING")
 	}
 	w.due.write(st)
+	w.use.write(st)
 	w.events.write(st)
 	out := "SELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), m.nos FROM (SELECT ARRAY(SELECT agent_no FROM head ORDER BY agent_no) AS nos) m"
 	if w.changes() {

@@ -127,10 +127,11 @@ func (m *incoming) writeMessages() error {
 	st.With("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
 		FROM (SELECT t.no, sum(t.size) AS n FROM unnest(?::bigint[], ?::bigint[]) t (no, size) GROUP BY t.no) u
 		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.sizes, r.nos)
+	st.With("used", `INSERT INTO project_use (project, bytes) SELECT a.project, sum(t.size) FROM unnest(?::bigint[], ?::bigint[]) t (no, size)
+		JOIN agent a ON a.no = t.no WHERE a.status IN (4, 6) GROUP BY a.project`, r.nos, r.sizes)
 	r.insert(st)
 	st.End("SELECT 1")
 	b := &pgx.Batch{}
-	st.End("SELECT 1")
 	st.Queue(b)
 	err := m.tx.SendBatch(m.ctx, b).Close()
 	if m.Taken(err) {
@@ -167,8 +168,10 @@ func (m *incoming) CountKey(agentNo int64, project string, size int64) error {
 	if agentNo != 0 {
 		return nil
 	}
-	_, err := m.tx.Exec(m.ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", pg.Stored(project), size)
-	return err
+	b := &pgx.Batch{}
+	b.Queue("INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", pg.Stored(project), size)
+	b.Queue(addKeys, pg.Stored(project), size)
+	return m.tx.SendBatch(m.ctx, b).Close()
 }
 
 // LockSpace implements statements.Store.
@@ -177,8 +180,11 @@ func (m *incoming) LockSpace(at record.Space) (no int64, state record.State, err
 	return no, state, err
 }
 
-// InsertWords implements statements.Store.
-func (m *incoming) InsertWords(spaceNo int64, v *export.Value) error {
+// Inserted implements statements.Store.
+func (m *incoming) Inserted(spaceNo int64, v *export.Value) error {
+	if _, err := m.tx.Exec(m.ctx, addBytes, pg.Stored(v.Project), v.Size()); err != nil {
+		return err
+	}
 	words := m.s.words.Of(v.Space(), v.Body)
 	if words == nil {
 		return nil
