@@ -8,6 +8,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,10 +41,92 @@ func RowOf(m *memory.Message, project, agentID string) (Row, bool) {
 		r.ID, r.AgentID = item.ID, item.AgentID
 	}
 	if r.ID == "" {
-		sum := sha256.Sum256([]byte(project + "\x00" + agentID + "\x00" + strconv.FormatInt(m.Seq, 10)))
-		r.ID = hex.EncodeToString(sum[:16])
+		r.ID = placeID(project, agentID, m.Seq)
 	}
 	return r, true
+}
+
+// The ID that is derived from a message's place: if the agent's is a UUID, the first digits of that
+// and the number of the message, so that the ID says where the message is.
+const agentDigits, seqDigits = 24, 8
+
+func placeID(project, agentID string, seq int64) string {
+	if saysPlace(agentID, seq) {
+		return fmt.Sprintf("%s%0*x", strings.ReplaceAll(agentID, "-", "")[:agentDigits], seqDigits, seq)
+	}
+	sum := sha256.Sum256([]byte(project + "\x00" + agentID + "\x00" + strconv.FormatInt(seq, 10)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// saysPlace reports whether a derived ID says where its message is.
+func saysPlace(agentID string, seq int64) bool {
+	return isUUID(agentID) && seq > 0 && seq <= math.MaxUint32
+}
+
+// isUUID reports whether an ID is a UUID in lower case.
+func isUUID(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i, c := range []byte(id) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// PlaceOf returns the place that a derived ID says: IDs of agents begin with prefix, and seq is the
+// number of the message. It reports false if the ID is none of those.
+func PlaceOf(id string) (prefix string, seq int64, ok bool) {
+	if len(id) != agentDigits+seqDigits {
+		return "", 0, false
+	}
+	seq, err := strconv.ParseInt(id[agentDigits:], 16, 64)
+	prefix = id[:8] + "-" + id[8:12] + "-" + id[12:16] + "-" + id[16:20] + "-" + id[20:24]
+	return prefix, seq, err == nil && seq > 0 && isUUID(prefix+"00000000")
+}
+
+// here stands in a stored row for the agent in whose ledger the message is. It also precedes IDs
+// that begin with it.
+const here = "="
+
+// Stored returns the columns id and agent_id of the row of a message in an agent's ledger. They are
+// short where they follow from its place, which most do; see Restore.
+func (r *Row) Stored(project, agentID string, seq int64) (id, agent string) {
+	id, agent = r.ID, r.AgentID
+	if saysPlace(agentID, seq) && id == placeID(project, agentID, seq) {
+		id = ""
+	}
+	if agent == agentID {
+		return id, here
+	}
+	return id, StoredAgent(agent)
+}
+
+// Restore sets ID and AgentID, which hold the stored columns, to what they stand for.
+func (r *Row) Restore(project, agentID string, seq int64) {
+	if r.ID == "" {
+		r.ID = placeID(project, agentID, seq)
+	}
+	r.AgentID = AgentOf(r.AgentID, agentID)
+}
+
+// AgentOf returns what a stored column agent_id stands for in the ledger of an agent.
+func AgentOf(stored, agentID string) string {
+	if stored == here {
+		return agentID
+	}
+	return strings.TrimPrefix(stored, here)
+}
+
+// StoredAgent returns the column agent_id of another agent than that of the ledger.
+func StoredAgent(id string) string {
+	if strings.HasPrefix(id, here) {
+		return here + id
+	}
+	return id
 }
 
 // ownProject precedes a project's name in the name of the project whose one agent keeps the items

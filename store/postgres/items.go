@@ -22,8 +22,9 @@ type itemChanges struct {
 
 type itemChange struct {
 	place
-	row  memories.Row
-	gone bool
+	row       memories.Row
+	gone      bool
+	id, agent string // columns; see memories.Row.Stored
 }
 
 // take adds a change's items. Most messages are not items and cost nothing here.
@@ -44,7 +45,8 @@ func (c *itemChanges) take(k memory.Ref, no int64, change memory.Change) {
 				at = len(c.list)
 				c.at[p], c.list = at, append(c.list, itemChange{})
 			}
-			c.list[at] = itemChange{p, row, !ok}
+			id, agent := row.Stored(k.Project, k.ID, m.Seq)
+			c.list[at] = itemChange{p, row, !ok, id, agent}
 		}
 	}
 }
@@ -68,9 +70,9 @@ func (c *itemChanges) write(st *pg.Parts) {
 			SELECT u.project, u.id, u.agent_no, u.seq, u.user_id, u.session_id, u.task_id, u.agent_id
 			FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[]) WITH ORDINALITY
 				u (project, id, agent_no, seq, user_id, session_id, task_id, agent_id, n) WHERE u.`+found+` ORDER BY u.n ON CONFLICT (agent_no, seq) DO NOTHING`,
-			text(func(r *memories.Row) string { return r.Project }), text(func(r *memories.Row) string { return r.ID }), pg.Column(set, no), pg.Column(set, seq),
+			text(func(r *memories.Row) string { return r.Project }), pg.Column(set, func(ch *itemChange) string { return pg.Stored(ch.id) }), pg.Column(set, no), pg.Column(set, seq),
 			text(func(r *memories.Row) string { return r.UserID }), text(func(r *memories.Row) string { return r.SessionID }),
-			text(func(r *memories.Row) string { return r.TaskID }), text(func(r *memories.Row) string { return r.AgentID }))
+			text(func(r *memories.Row) string { return r.TaskID }), pg.Column(set, func(ch *itemChange) string { return pg.Stored(ch.agent) }))
 	}
 	if len(gone) > 0 {
 		st.With("gone", `DELETE FROM item i USING unnest(?::bigint[], ?::bigint[]) u (agent_no, seq)
@@ -85,6 +87,7 @@ func itemsWhere(ctx context.Context, q pg.Querier, project, where string, args .
 		it.Message, err = scanMessage(row, &it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID)
 		pg.Show(&r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID)
 		r.Project = project
+		r.Restore(it.Project, it.AgentID, it.Message.Seq)
 		return it, err
 	}, "SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, "+messageColumns+` FROM item i JOIN agent a ON a.no = i.agent_no
 		JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE `+where, args...)
@@ -93,10 +96,13 @@ func itemsWhere(ctx context.Context, q pg.Querier, project, where string, args .
 // Items returns a project's items, newest first.
 func (s *Store) Items(ctx context.Context, project string, q memories.Query) (out []memories.Item, next int64, err error) {
 	// The most selective ID is in the index condition; the others are checked row by row.
-	lead, value := "", ""
-	for _, id := range [][2]string{{"task_id", q.TaskID}, {"session_id", q.SessionID}, {"user_id", q.UserID}, {"agent_id", q.AgentID}} {
+	lead, value, byAgent := "", "", false
+	for _, id := range [][2]string{{"task_id", q.TaskID}, {"session_id", q.SessionID}, {"user_id", q.UserID}, {"agent_id", memories.StoredAgent(q.AgentID)}} {
 		if id[1] != "" {
-			lead, value = " AND "+id[0]+" = $3 AND "+id[0]+" <> ''", id[1]
+			lead, value, byAgent = " AND i."+id[0]+" = $3 AND i."+id[0]+" <> ''", id[1], id[0] == "agent_id"
+			if byAgent {
+				lead += " AND i.agent_id <> '='"
+			}
 			break
 		}
 	}
@@ -107,22 +113,31 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) (ou
 	if q.Before > 0 {
 		before = q.Before
 	}
+	sql := "SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id, coalesce((SELECT a.id FROM agent a WHERE a.no = i.agent_no AND $5 <> ''), '') FROM item i WHERE i.project = $1 AND i.no < $2" +
+		lead + " ORDER BY i.no DESC LIMIT $4"
+	if byAgent {
+		sql = "SELECT * FROM ((" + sql + `) UNION ALL (SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id, a.id FROM agent a JOIN item i ON i.agent_no = a.no
+			WHERE a.project = $1 AND a.id = $5 AND i.project = $1 AND i.agent_id <> $5 AND i.no < $2 ORDER BY i.no DESC LIMIT $4)) i ORDER BY no DESC LIMIT $4`
+	}
 	err = s.db.Read(ctx, "read items", func(ctx context.Context) error {
 		out, next = nil, 0
 		var nos []int64
-		n, no, ids := 0, int64(0), [4]string{}
-		err = pg.Each(ctx, s.db.Pool, []any{&no, &ids[0], &ids[1], &ids[2], &ids[3]}, func() error {
+		n, no, ids, agent := 0, int64(0), [4]string{}, ""
+		err = pg.Each(ctx, s.db.Pool, []any{&no, &ids[0], &ids[1], &ids[2], &ids[3], &agent}, func() error {
 			fits := true
 			for i, want := range [...]string{q.UserID, q.SessionID, q.TaskID, q.AgentID} {
-				fits = fits && (want == "" || want == pg.Shown(ids[i]))
+				id := pg.Shown(ids[i])
+				if i == 3 {
+					id = memories.AgentOf(id, pg.Shown(agent))
+				}
+				fits = fits && (want == "" || want == id)
 			}
 			if fits {
 				nos = append(nos, no)
 			}
 			n++
 			return nil
-		}, "SELECT no, user_id, session_id, task_id, agent_id FROM item WHERE project = $1 AND no < $2"+lead+" ORDER BY no DESC LIMIT $4",
-			pg.Stored(project), before, pg.Stored(value), limit)
+		}, sql, pg.Stored(project), before, pg.Stored(value), limit, pg.Stored(q.AgentID))
 		if err != nil {
 			return err
 		}
@@ -132,7 +147,7 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) (ou
 		if len(nos) == 0 {
 			return nil
 		}
-		out, err = itemsWhere(ctx, s.db.Pool, project, "i.no = ANY($1) ORDER BY i.no DESC", nos)
+		out, err = itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.no = ANY($2) ORDER BY i.no DESC", pg.Stored(project), nos)
 		return err
 	})
 	return out, next, err
@@ -141,7 +156,11 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) (ou
 // Item returns the first item with an ID.
 func (s *Store) Item(ctx context.Context, project, id string) (it memories.Item, err error) {
 	err = s.db.Read(ctx, "read item", func(ctx context.Context) error {
-		list, err := itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.id = $2 ORDER BY i.no LIMIT 1", pg.Stored(project), pg.Stored(id))
+		list, err := itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.id = $2 AND i.id <> '' ORDER BY i.no LIMIT 1", pg.Stored(project), pg.Stored(id))
+		if prefix, seq, ok := memories.PlaceOf(id); ok && err == nil && len(list) == 0 {
+			list, err = itemsWhere(ctx, s.db.Pool, project, "i.id = '' AND i.seq = $3 AND a.project IN ($1, $2) AND a.id >= $4 AND a.id < $4 || 'g' ORDER BY i.no LIMIT 1",
+				pg.Stored(project), pg.Stored(memories.OwnProject(project)), seq, prefix)
+		}
 		if err == nil && len(list) == 0 {
 			err = memories.ErrNotFound(id)
 		}

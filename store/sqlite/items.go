@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"math"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memories"
@@ -15,8 +16,9 @@ func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool
 	row, ok := memories.RowOf(m, agent.Project, agent.ID)
 	switch {
 	case ok:
+		id, agentID := row.Stored(agent.Project, agent.ID, m.Seq)
 		_, err := t.Exec("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent_no, seq) DO NOTHING",
-			row.Project, row.ID, no, m.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
+			row.Project, id, no, m.Seq, row.UserID, row.SessionID, row.TaskID, agentID)
 		return err
 	case m.State == memory.Removed && !fresh:
 		_, err := t.Exec("DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
@@ -39,6 +41,7 @@ func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
 			},
 		}
 		err := readMessage(row.Int(8), row[9:], &it.Message)
+		it.Row.Restore(it.Project, it.AgentID, it.Message.Seq)
 		return it, err
 	}
 }
@@ -47,18 +50,30 @@ func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
 func (s *Store) Items(ctx context.Context, project string, q memories.Query) ([]memories.Item, int64, error) {
 	// The most selective ID comes first, and the others are checked row by row. SQLite has no
 	// statistics to choose by.
-	index, where := "item_project", "i.project = ?"
+	index, where, byAgent := "item_project", "i.project = ?", false
 	args := []any{project}
 	for _, id := range []struct{ index, column, value string }{
-		{"item_task", "task_id", q.TaskID}, {"item_session", "session_id", q.SessionID}, {"item_user", "user_id", q.UserID}, {"item_agent", "agent_id", q.AgentID},
+		{"item_task", "task_id", q.TaskID}, {"item_session", "session_id", q.SessionID}, {"item_user", "user_id", q.UserID}, {"item_agent", "agent_id", memories.StoredAgent(q.AgentID)},
 	} {
 		if id.value != "" {
 			index, where, args = id.index, where+" AND i."+id.column+" = ? AND i."+id.column+" <> ''", append(args, id.value)
+			if byAgent = id.index == "item_agent"; byAgent {
+				where += " AND i.agent_id <> '='"
+			}
 			break
 		}
 	}
+	before := int64(math.MaxInt64)
 	if q.Before > 0 {
-		where, args = where+" AND i.no < ?", append(args, q.Before)
+		before = q.Before
+	}
+	columns := "SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id, "
+	sql := columns + "CASE ? WHEN '' THEN '' ELSE (SELECT a.id FROM agent a WHERE a.no = i.agent_no) END FROM item i INDEXED BY " + index + " WHERE " + where + " AND i.no < ? ORDER BY i.no DESC LIMIT ?+0"
+	args = append(append([]any{q.AgentID}, args...), before, int64(max(q.Limit, 1)))
+	if byAgent { // and what is in the agent's own ledger
+		sql = "SELECT * FROM (SELECT * FROM (" + sql + ") UNION ALL SELECT * FROM (" + columns + `a.id FROM agent a JOIN item i INDEXED BY item_message ON i.agent_no = a.no
+			WHERE a.project = ? AND a.id = ? AND i.project = a.project AND i.agent_id <> a.id AND i.no < ? ORDER BY i.no DESC LIMIT ?+0)) ORDER BY 1 DESC LIMIT ?+0`
+		args = append(args, project, q.AgentID, before, int64(max(q.Limit, 1)), int64(max(q.Limit, 1)))
 	}
 	type found struct {
 		no   int64
@@ -71,10 +86,14 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) ([]
 		rows, err = dbfile.Collect(c, func(row dbfile.Row) (found, error) {
 			fits := true
 			for i, want := range [...]string{q.UserID, q.SessionID, q.TaskID, q.AgentID} {
-				fits = fits && (want == "" || want == row.Text(i+1))
+				id := row.Text(i + 1)
+				if i == 3 {
+					id = memories.AgentOf(id, row.Text(5))
+				}
+				fits = fits && (want == "" || want == id)
 			}
 			return found{row.Int(0), fits}, nil
-		}, "SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i INDEXED BY "+index+" WHERE "+where+" ORDER BY i.no DESC LIMIT ?+0", append(args, int64(limit))...)
+		}, sql, args...)
 		out = make([]memories.Item, 0, len(rows))
 		for _, r := range rows {
 			if !r.fits {
@@ -101,7 +120,11 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) ([]
 // Item returns the first item with that ID.
 func (s *Store) Item(ctx context.Context, project, id string) (it memories.Item, err error) {
 	err = s.db.Read(ctx, "read an item", func(c *dbfile.Conn) error {
-		list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.project = ? AND i.id = ? ORDER BY i.no LIMIT 1", project, id)
+		list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.project = ? AND i.id = ? AND i.id <> '' ORDER BY i.no LIMIT 1", project, id)
+		if prefix, seq, ok := memories.PlaceOf(id); ok && err == nil && len(list) == 0 {
+			list, err = dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.id = '' AND i.seq = ?3 AND a.project IN (?1, ?2) AND a.id >= ?4 AND a.id < ?4 || 'g' ORDER BY i.no LIMIT 1",
+				project, memories.OwnProject(project), seq, prefix)
+		}
 		switch {
 		case err != nil:
 			return err

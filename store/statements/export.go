@@ -197,9 +197,11 @@ func (x *exporting) items() error {
 	where, args := x.agentScope()
 	return x.DB.Walk("SELECT a.project, a.id, i.seq, i.project, i.id, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i JOIN agent a ON a.no = i.agent_no WHERE "+where+" ORDER BY i.no", args,
 		func(row Row) error {
-			return x.each(export.Record{Item: &export.Item{Project: row.Text(0), AgentID: row.Text(1), Seq: row.Int(2), Row: memories.Row{
+			it := &export.Item{Project: row.Text(0), AgentID: row.Text(1), Seq: row.Int(2), Row: memories.Row{
 				Project: row.Text(3), ID: row.Text(4), Scope: memory.Scope{UserID: row.Text(5), SessionID: row.Text(6), TaskID: row.Text(7), AgentID: row.Text(8)},
-			}}})
+			}}
+			it.Row.Restore(it.Project, it.AgentID, it.Seq)
+			return x.each(export.Record{Item: it})
 		})
 }
 

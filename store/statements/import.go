@@ -192,8 +192,9 @@ func (m *importing) item(it *export.Item) error {
 		return err
 	}
 	r := &it.Row
+	id, agentID := r.Stored(it.Project, it.AgentID, it.Seq)
 	_, err = m.db.Exec("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		r.Project, r.ID, no, it.Seq, r.UserID, r.SessionID, r.TaskID, r.AgentID)
+		r.Project, id, no, it.Seq, r.UserID, r.SessionID, r.TaskID, agentID)
 	return m.taken(err, "item %s of project %s", r.ID, r.Project)
 }
 

@@ -9,3 +9,15 @@ ALTER TABLE message SET (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, au
 
 -- The length of the body, which is packed too. Null in rows of before.
 ALTER TABLE event ADD COLUMN size bigint;
+
+-- An item's id and agent_id are short where they follow from its place; see memories.Row.Stored. The
+-- number is unique in a project.
+DROP INDEX item_id;
+DROP INDEX item_agent;
+DROP INDEX item_project;
+DROP INDEX item_message;
+ALTER TABLE item DROP CONSTRAINT item_pkey;
+ALTER TABLE item ADD PRIMARY KEY (agent_no, seq);
+CREATE INDEX item_project ON item (project, no);
+CREATE INDEX item_id ON item (project, id, no) WHERE id <> '';
+CREATE INDEX item_agent ON item (project, agent_id, no) WHERE agent_id <> '' AND agent_id <> '=';
