@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -23,8 +24,25 @@ type Figures struct {
 	// Times in ms: of answers, from the request to the first token and the end of the first
 	// sentence; the longest silence of each call that had one; the length of each call.
 	FirstToken, FirstSentence, Longest, Length Sketch
-	// Scores are in rising order of their names.
+	// Scores are in rising order of their names. Those of checks begin with checkMark; see Checks.
 	Scores []ScoreFigures
+}
+
+// checkMark begins the names of checks among the scores, which have no control characters.
+const checkMark = "\x01"
+
+// Checks returns the scores of calls, and for each check that has found something how many calls
+// it is.
+func (f *Figures) Checks() (scores []ScoreFigures, checks map[string]int64) {
+	scores = f.Scores
+	for len(scores) > 0 && strings.HasPrefix(scores[0].Name, checkMark) {
+		if checks == nil {
+			checks = map[string]int64{}
+		}
+		checks[scores[0].Name[len(checkMark):]] = scores[0].N
+		scores = scores[1:]
+	}
+	return scores, checks
 }
 
 // ScoreFigures is the scores of one name and, if they are texts, of one value.
