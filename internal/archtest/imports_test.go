@@ -98,7 +98,7 @@ func rules() map[string]rule {
 		"job":                         {[]string{"memory", "store/record", "internal/fault", "internal/text"}, []string{prometheus, zerolog}},
 		"longterm/resident":           {[]string{"store/record", "internal/cache", "internal/fault"}, nil},
 		"longterm/check":              {[]string{"memory", "memory/heard", "longterm/recall", "internal/text"}, nil},
-		"longterm/report":             {[]string{"job", "memory", "longterm/check", "store/record", "internal/fault"}, nil},
+		"longterm/report":             {[]string{"job", "memory", "longterm/check", "store/record", "internal/fault"}, []string{errgroup}},
 		"longterm/remember":           {[]string{"job", "memory", "ossa/pattern", "longterm/recall", "store/record", "internal/fault", "internal/text"}, nil},
 		"longterm/facts":              {[]string{"memory", "memory/memories", "longterm/recall", "store/record", "memory/redact", "longterm/resident", "internal/event", "internal/fault", "internal/text"}, []string{xtext}},
 		"memory/kv":                   {[]string{"memory", "internal/fault", "internal/text"}, nil},
