@@ -30,7 +30,7 @@ func (c *call) askedAgain() (out []Finding) {
 		}
 		for j := range u.heard {
 			s := &u.heard[j]
-			if !s.asks || len(s.words) < 3 && len(s.words[0]) < 10 || routine.only(termsOf(s)) && u.agent {
+			if !s.asks || len(s.words) < 3 && len(s.words[0]) < 10 || routine.only(termsOf(s)) {
 				continue
 			}
 			f := Finding{Check: AskedAgain, By: memory.User}
@@ -113,8 +113,8 @@ func (c *call) answered(j, i int, e *sentence) bool {
 			return false
 		}
 		if u.agent {
-			if misheard.has(wordsOf(u)) {
-				return false // the agent has not understood
+			if said := wordsOf(u); misheard.has(said) || failing.has(said) {
+				return false // the agent has not understood, or the answer will not do
 			}
 			continue
 		}
@@ -125,7 +125,7 @@ func (c *call) answered(j, i int, e *sentence) bool {
 			}
 		}
 	}
-	if i == j+2 && !c.list[i].onlyAsks() || misheard.has(wordsOf(&c.list[i])) {
+	if i == j+2 && !c.list[i].onlyAsks() || misheard.has(wordsOf(&c.list[i])) || failing.has(wordsOf(&c.list[i])) {
 		return false // the agent says why it asks again
 	}
 	if len(reply) == 0 || unanswered.has(all) || again.has(all) {

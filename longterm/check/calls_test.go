@@ -64,6 +64,8 @@ var english = []struct{ name, want, course string }{
 	{"name for two", "", "A: What is your name?\nC: Anna Miller.\nA: Thanks Anna. Is it for two people?\nC: Yes, and my husband also needs a badge.\nA: What is your name?"},
 	{"wrong number", "", "A: What is your order number?\nC: Five five one two.\nA: There is no order with five five one two. What is your order number?"},
 	{"caller asks about two things", "", "C: How much does it cost?\nA: The small one costs five euros.\nC: And the big one, is it blue?\nA: Yes, it is blue.\nC: How much does it cost?"},
+	{"fully booked", "", "A: Which day would you like?\nC: Friday.\nA: Friday is fully booked.\nC: Oh, what a pity.\nA: Which day would you like?"},
+	{"can you hear me", "", "C: Can you hear me?\nA: Yes, welcome to the opera box office.\nC: Can you hear me?"},
 	{"caller insists", "asked_again", "C: Can I return the shoes without a receipt?\nA: You have thirty days for returns. | Without a receipt we give you a voucher.\nC: But can I return the shoes without a receipt?"},
 	{"demonstrative", "unheard", "A: Your room is ready. | There is a deposit of fifty euros, payable by card at the reception.\nC: perfect, thank you\nA: For that deposit, just ask my colleague."},
 	{"demonstrative of a heard word", "", "A: Your room is ready, with a deposit. | The deposit is fifty euros.\nC: perfect\nA: For that deposit, just ask my colleague."},
@@ -139,7 +141,7 @@ func (f figures) String() string {
 func TestCalls(t *testing.T) {
 	for set, least := range map[string]map[string]float64{
 		"a": {check.Repeated: .96, check.AskedAgain: .97, check.Unheard: 1},
-		"b": {},
+		"b": {check.Repeated: .67, check.AskedAgain: .96, check.Unheard: .87},
 	} {
 		got, calls := map[string]*figures{}, 0
 		for _, name := range check.Names {

@@ -126,10 +126,12 @@ func spokenFrom(m *memory.Message) int64 {
 	return m.Timestamp
 }
 
-// silences finds answers that came late.
+// silences finds answers that came late. Their first token must have been measured: others may have
+// the time of their end. If the agent said something itself meanwhile, when is not known.
 func (c *call) silences() (out []Finding) {
 	for _, g := range Gaps(c.msgs) {
-		if g.Answered && g.MS >= MinSilenceMS && g.Asked.Source != memory.SourceMessage {
+		measured := g.Answered && g.Next.Timings != nil && g.Next.Timings.FirstTokenMS > 0 && g.Next.Made().Filler == ""
+		if measured && g.MS >= MinSilenceMS && g.Asked.Source != memory.SourceMessage {
 			out = append(out, Finding{Check: Silence, At: placeOf(g.Next, g.Next.Original()), Before: placeOf(g.Asked, g.Asked.Content), MS: g.MS})
 		}
 	}

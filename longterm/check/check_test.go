@@ -38,6 +38,7 @@ func TestTimes(t *testing.T) {
 		{"late", []memory.Message{user(0, "Hello?"), agent(5600, "Good morning.")}, check.Silence},
 		{"typed", []memory.Message{{Role: memory.User, Source: memory.SourceMessage, Timestamp: start, Content: "Hello?"}, agent(5600, "Good morning.")}, ""},
 		{"the caller goes on", []memory.Message{user(0, "Well"), user(6000, "I think so"), agent(7000, "Good.")}, ""},
+		{"not measured", []memory.Message{user(0, "Hello?"), {Role: memory.Assistant, Source: memory.SourceLLM, Timestamp: start + 9000, Content: "Good morning."}}, ""},
 		{"no time", []memory.Message{{Role: memory.User, Source: memory.SourceASR, Content: "Hello?"}, agent(5600, "Good morning.")}, ""},
 		{"the caller had begun", []memory.Message{user(0, "A ticket please."), agent(500, "To which city would you like to go?"), user(3200, long), agent(4000, "Yes.")}, check.TalkedOver},
 		{"after the answer", []memory.Message{user(0, "A ticket please."), agent(500, "To which city?"), user(9500, long), agent(10_000, "Yes.")}, ""},

@@ -230,6 +230,17 @@ var (
 		не знаю, не уверен, не уверена, минуту, секунду, подождите, почему, зачем, позже, нет под рукой, не хочу, может быть, зависит
 		vet inte, vet ikke, ved ikke, ögonblick, øyeblikk, øjeblik, vänta, vent, varför, hvorfor, kanske, kanskje, måske, en tiedä, hetki, miksi, ehkä, nem tudom, pillanat, miért, talán, nu știu, moment, de ce, poate, bilmiyorum, dakika, neden, belki, nie wiem, chwila, chwilę, dlaczego, może
 		不知道, 不清楚, 不确定, 等一下, 等等, 为什么, 以后, 没有, 也许, わかりません, 分かりません, 知りません, ちょっと待って, 待って, なぜ, どうして, あとで, 多分, 모르겠, 모르겠어요, 몰라요, 잠깐만요, 잠시만요, 왜, 나중에, 아마, पता नहीं, नहीं पता, रुकिए, क्यों, बाद में, शायद, لا أعرف, لا أدري, لست متأكد, لحظة, انتظر, لماذا, ربما`)
+	// failing are words of an agent for which an answer will not do.
+	failing = phrasesOf(`not, no, cannot, cant, dont, doesnt, isnt, wasnt, couldnt, unfortunately, sorry, booked, unavailable, invalid, wrong, only, instead
+		nicht, kein, keine, keinen, leider, ausgebucht, ungültig, falsch, nur, stattdessen
+		pas, aucun, aucune, malheureusement, complet, invalide, désolé, désolée, seulement
+		no, ningún, ninguna, lamentablemente, desgraciadamente, completo, inválido, siento, solo
+		non, nessun, nessuna, purtroppo, completo, spiace, solo
+		não, nenhum, nenhuma, infelizmente, lotado, inválido, lamento, só
+		niet, geen, helaas, volgeboekt, ongeldig, alleen
+		не, нет, сожалению, занято, неверно, только
+		inte, ikke, ej, tyvärr, desværre, dessverre, fullbokat, valitettavasti, sajnos, nem, nincs, din păcate, nu, maalesef, değil, yok, niestety, nie
+		不, 没, 无, 抱歉, 可惜, 申し訳, ません, 残念, 満席, 죄송, 죄송합니다, 없습니다, 아쉽게도, नहीं, क्षमा, للأسف, لا, ليس, لم`)
 	// changing are words that make an answer void, or ask for a second thing.
 	changing = phrasesOf(`another, also, second, other, different, change, changed, instead, actually, wait, wrong, mistake, meant, correction, correct that, no not, else, too, as well, both, next, new, start over, one more, plus
 		noch ein, noch eine, noch einen, auch, zweite, zweiten, zweites, andere, anderen, anderer, anderes, ändern, stattdessen, doch, falsch, fehler, meinte, korrektur, außerdem, neu, neue, von vorn
