@@ -22,7 +22,6 @@ import (
 	"github.com/heardlog/heardlog/store/sqlite"
 )
 
-// appendOne is what a handler's append does to the store.
 // noise returns a text of n bytes that takes about as many on disk.
 func noise(n int) string {
 	out, r := make([]byte, n), rand.New(rand.NewPCG(1, 2))
@@ -32,6 +31,7 @@ func noise(n int) string {
 	return string(out)
 }
 
+// appendOne is what a handler's append does to the store.
 func appendOne(text string) memory.Decision {
 	return func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()

@@ -65,7 +65,7 @@ func helpEarly(ctx context.Context, s *store.SQLite, path string) error {
 	if err != nil {
 		return err
 	}
-	write(noise(260_000))
+	write(noise(200_000))
 	if err := lift(); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func TestFullDiskAtCheckpoint(t *testing.T) {
 // checkpoint for every 40 of them.
 func helpFull(ctx context.Context, s *store.SQLite, path string) error {
 	const large, most = 40 << 20, 1000
-	content := noise(260_000)
+	content := noise(200_000)
 	// grow appends until the database has more than so many bytes, or max messages are written.
 	grow := func(bytes int64, max int) (int64, error) {
 		for range max {

@@ -182,7 +182,7 @@ func TestFullDisk(t *testing.T) {
 	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
 	}
-	big := noise(30_000)
+	big := noise(22_000)
 	stored := 0
 	var err error
 	for err == nil && stored < 1000 {

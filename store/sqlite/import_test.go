@@ -26,7 +26,7 @@ func TestImportLog(t *testing.T) {
 		t.Helper()
 		for range 4 {
 			seq++
-			list = append(list, export.Record{Message: &export.Message{Project: "p", AgentID: "a", Message: memory.Message{Seq: seq, Rev: 1, Role: memory.User, Content: noise(5 << 18)}}})
+			list = append(list, export.Record{Message: &export.Message{Project: "p", AgentID: "a", Message: memory.Message{Seq: seq, Rev: 1, Role: memory.User, Content: noise(1 << 20)}}})
 		}
 		next := []byte{byte(seq)}
 		if err := m.Import(t.Context(), list, mark, next); err != nil {
