@@ -18,12 +18,13 @@ const sweepAgents = 16
 // finishes it. Servers skip agents that another server has locked.
 func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
 	if e.Ref != (memory.Ref{}) {
-		if err := s.eraseOne(ctx, e.Project, e.ID); err != nil {
+		no, err := s.eraseOne(ctx, e.Project, e.ID)
+		if err != nil {
 			return nil, err
 		}
-		return []memory.Ref{e.Ref}, s.eraseRows(context.WithoutCancel(ctx))
+		return []memory.Ref{e.Ref}, s.eraseRows(context.WithoutCancel(ctx), no)
 	}
-	if err := s.eraseRows(ctx); err != nil {
+	if err := s.eraseRows(ctx, 0); err != nil {
 		return nil, err
 	}
 	var gone []memory.Ref
@@ -37,7 +38,7 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 			return gone, err
 		}
 		gone = append(gone, list...)
-		if err := s.eraseRows(ctx); err != nil {
+		if err := s.eraseRows(ctx, 0); err != nil {
 			return gone, err
 		}
 	}
@@ -91,11 +92,10 @@ func eraseAgentRows(ctx context.Context, tx pgx.Tx, nos []int64) error {
 
 // eraseOne erases an agent, except for the rows that belong to it. Its pending deliveries are
 // deleted at once.
-func (s *Store) eraseOne(ctx context.Context, project, id string) error {
-	return s.db.Transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
+func (s *Store) eraseOne(ctx context.Context, project, id string) (no int64, err error) {
+	err = s.db.Transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) (err error) {
 		// The lock keeps writers out, which could add events after the deletion.
-		no, err := lockAgent(ctx, tx, project, id)
-		if err != nil {
+		if no, err = lockAgent(ctx, tx, project, id); err != nil {
 			return err
 		}
 		for _, sql := range []string{
@@ -108,15 +108,21 @@ func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 		}
 		return eraseAgentRows(ctx, tx, []int64{no})
 	})
+	return no, err
 }
 
-// eraseRows deletes the rows of erased agents.
-func (s *Store) eraseRows(ctx context.Context) error {
+// eraseRows deletes the rows of the erased agent with a number, also while a sweep is about to. With
+// number 0 it deletes those of all that no other call is about to.
+func (s *Store) eraseRows(ctx context.Context, of int64) error {
 	for more := true; more; {
 		err := s.db.Transact(ctx, "erase rows", func(ctx context.Context, tx pgx.Tx) error {
 			more = false
 			var no int64
-			err := tx.QueryRow(ctx, "SELECT agent_no FROM erased LIMIT 1 FOR UPDATE SKIP LOCKED").Scan(&no)
+			which, args := "WHERE agent_no = $1 FOR UPDATE", []any{of}
+			if of == 0 {
+				which, args = "LIMIT 1 FOR UPDATE SKIP LOCKED", nil
+			}
+			err := tx.QueryRow(ctx, "SELECT agent_no FROM erased "+which, args...).Scan(&no)
 			if pg.NoRows(err) {
 				return nil
 			}
