@@ -224,6 +224,8 @@ type MessageQuery struct {
 	IDs []string
 	// Turn, if not nil, selects the messages of one turn.
 	Turn *int64
+	// Agent is the agent as it was last read. The engine sets it, for an archive below it.
+	Agent *Agent
 }
 
 // Ledger keeps agents and their messages for package agents. Package engine implements it over

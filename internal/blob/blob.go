@@ -11,11 +11,14 @@ import (
 	"strings"
 )
 
-// Store keeps files under names without a slash.
+// Store keeps files under names without a slash, except those that PutBytes writes.
 type Store interface {
 	// Put writes a file, which appears under its name when Put has returned nil. It replaces no
 	// existing file.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
+	// PutBytes writes a file that fits into memory, under a name that may have one slash. It may
+	// replace a file.
+	PutBytes(ctx context.Context, name string, b []byte) error
 	// Open opens a file for reading, or returns ErrNone if there is none.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// List returns the names with that prefix, in order.

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,12 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer stop()
 	_ = b.c.RemoveIncompleteUpload(ctx, b.name, key)
+	return err
+}
+
+func (b *bucket) PutBytes(ctx context.Context, name string, body []byte) error {
+	_, err := b.c.PutObject(ctx, b.name, b.prefix+name, bytes.NewReader(body), int64(len(body)),
+		minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true, DisableContentSha256: true, DisableMultipart: true})
 	return err
 }
 

@@ -35,6 +35,23 @@ func (f *folder) Put(ctx context.Context, name string, write func(io.Writer) err
 	return WriteFile(at, write)
 }
 
+func (f *folder) PutBytes(_ context.Context, name string, b []byte) error {
+	at := filepath.Join(f.path, name)
+	within := filepath.Dir(at)
+	if _, err := os.Stat(within); errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(within, 0o700); err != nil {
+			return err
+		}
+		if err := errors.Join(syncFolder(f.path), syncFolder(filepath.Dir(f.path))); err != nil {
+			return err
+		}
+	}
+	return WriteFile(at, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+}
+
 func (f *folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	file, err := os.Open(filepath.Join(f.path, name))
 	if errors.Is(err, os.ErrNotExist) {

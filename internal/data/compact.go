@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/store"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/export"
@@ -83,7 +84,11 @@ func openTables(ctx context.Context, c config.Config) (*store.Postgres, error) {
 				return nil, err
 			}
 		}
-		return store.OpenPostgres(ctx, o, engine.Options{})
+		archived, err := app.OpenArchive(c)
+		if err != nil {
+			return nil, err
+		}
+		return store.OpenArchivedPostgres(ctx, o, engine.Options{}, archived)
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

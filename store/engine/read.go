@@ -54,7 +54,7 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 // failed empties the memory after a shared store was away: what comes back may be another server,
 // which lacks the last commits and counts its own under the same versions.
 func (e *Engine) failed(err error) {
-	if e.o.Shared && fault.Is(err, fault.Unavailable) {
+	if e.o.Shared && fault.Is(err, fault.Unavailable) && !errors.Is(err, memory.ErrArchive) {
 		e.Forget()
 	}
 }
@@ -175,6 +175,7 @@ func (e *Engine) Messages(ctx context.Context, project, id string, q memory.Mess
 	if list, ok := s.page(q); ok {
 		return list, nil
 	}
+	q.Agent = s.head.Agent
 	return e.store.Page(ctx, s.no, q)
 }
 

@@ -287,3 +287,22 @@ func (r *reader) skip(had []byte) (at mark, done Counts, err error) {
 	}
 	return at, done, nil
 }
+
+// Records calls each with every record of an export. It fails if a line cannot be read or the
+// checksum is wrong.
+func Records(ctx context.Context, r io.Reader, each func(Record) error) error {
+	in, _, err := newReader(r)
+	for err == nil {
+		rec, _, end, failed := in.next()
+		switch err = failed; {
+		case err != nil:
+		case end != nil:
+			return nil
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		default:
+			err = each(rec)
+		}
+	}
+	return err
+}
