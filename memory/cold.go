@@ -57,7 +57,8 @@ type ColdObject struct {
 // a call, or Unneeded returns it.
 type ColdStore interface {
 	// EndedCalls returns calls that ended before a time, in the order of StopMS and No after the
-	// given ones, at most limit.
+	// given ones, at most limit. It returns none while an import is unfinished: agents are there
+	// before their messages.
 	EndedCalls(ctx context.Context, beforeMS, afterMS, afterNo int64, limit int) ([]EndedCall, error)
 	// NoteObject notes that an object is about to be written. nowMS is above 0.
 	NoteObject(ctx context.Context, o ColdObject, nowMS int64) error

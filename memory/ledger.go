@@ -254,7 +254,8 @@ type Ledger interface {
 	// not be shown. Reads of the agent that begin meanwhile wait for the outcome.
 	// Without early all is as after Update, and done is not called.
 	UpdateEarly(ctx context.Context, project, id string, decide Decision, done func(error)) (early bool, err error)
-	// Head returns the agent's head, or fault.NotFound.
+	// Head returns the agent's head, or fault.NotFound. If the agent's messages are in an archive
+	// that cannot be read, the head has no last message.
 	Head(ctx context.Context, project, id string) (Head, error)
 	// Recent returns the head and the newest n messages, oldest first, as of one moment; with
 	// historyOnly only those that Message.InHistory shows. It fails with fault.NotFound if the

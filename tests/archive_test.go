@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/archive"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/postgres"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // archivedCall is an ended call of a server with a hook, and what was read of it.
@@ -111,11 +117,49 @@ func (c *archivedCall) same() {
 	}
 }
 
+// exported returns an export of everything, with all secrets.
+func (c *archivedCall) exported() string {
+	c.t.Helper()
+	var from interface {
+		export.Source
+		Close() error
+	}
+	var err error
+	url := ""
+	for _, e := range c.env {
+		if v, ok := strings.CutPrefix(e, "HEARDLOG_STORE="); ok {
+			url = v
+		}
+	}
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+		from, err = sqlite.OpenReader(sqlite.Options{Path: path})
+	} else {
+		from, err = postgres.OpenReader(c.t.Context(), postgres.Options{URL: url})
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer from.Close()
+	place, err := blob.Open(c.dir, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := export.Write(c.t.Context(), &out, archive.Source{From: from, Archive: archive.New(place)}, export.Scope{Project: "default", Agent: c.id}, true, nil); err != nil {
+		c.t.Fatal(err)
+	}
+	return out.String()
+}
+
 // TestArchive: an archived call reads as before, is found, and its events are sent again.
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	c := archiveCall(t)
+	before := c.exported()
 	c.archive()
+	if diff := cmp.Diff(before, c.exported()); diff != "" {
+		t.Errorf("the export differs: %s", diff)
+	}
 	if got := c.objects(); len(got) != 1 {
 		t.Fatalf("objects: %q", got)
 	}
@@ -149,5 +193,48 @@ func TestArchiveThaw(t *testing.T) {
 		if diff := cmp.Diff(c.read[path], c.text(path)); diff != "" {
 			t.Errorf("%s reads otherwise: %s", path, diff)
 		}
+	}
+}
+
+// TestArchiveLost: without its object a call is an error and not an empty call, and can be erased.
+func TestArchiveLost(t *testing.T) {
+	t.Parallel()
+	c := archiveCall(t)
+	c.archive()
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	c.server = c.again()
+	for _, path := range []string{agent(c.id, "/history"), agent(c.id, "/messages"), agent(c.id, "/turns"), agent(c.id, "/turns/0/requests")} {
+		c.get(path).refused(http.StatusServiceUnavailable, "ServiceUnavailable", "archive")
+	}
+	c.post(agent(c.id, "/scores"), map[string]any{"name": "tone", "value": 4}).refused(http.StatusServiceUnavailable, "ServiceUnavailable", "archive")
+	if !strings.Contains(c.log.String(), "object 20") {
+		t.Error("the log does not name the object")
+	}
+	if got := string(c.get(v1 + "/agents").ok(nil).body); !strings.Contains(got, c.id) {
+		t.Errorf("the list lacks the call: %s", got)
+	}
+	c.do(http.MethodDelete, agent(c.id), nil).is(http.StatusNoContent, nil)
+	c.get(agent(c.id, "/history")).refused(http.StatusNotFound, "TaskNotFound")
+}
+
+// TestArchiveErase: with a caller, and with a project, the objects of calls go.
+func TestArchiveErase(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"caller": v1 + "/users/ann", "project": v1 + "/projects/default?confirm=default", "call": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := archiveCall(t)
+			c.archive()
+			if path == "" {
+				path = agent(c.id)
+			}
+			if got := c.do(http.MethodDelete, path, nil); got.status/100 != 2 {
+				t.Fatalf("%d %s", got.status, got.body)
+			}
+			c.get(agent(c.id, "/messages")).refused(http.StatusNotFound, "TaskNotFound")
+			waitFor(t, "the object's end", func() bool { return len(c.objects()) == 0 })
+		})
 	}
 }

@@ -23,6 +23,9 @@ type Store interface {
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// List returns the names with that prefix, in order.
 	List(ctx context.Context, prefix string) ([]string, error)
+	// Each calls fn with the name of every file that PutBytes wrote under a name with a slash, in
+	// no order. An error of fn ends the call and is returned as it is.
+	Each(ctx context.Context, fn func(name string) error) error
 	// Remove removes a file. It is not an error if there is none.
 	Remove(ctx context.Context, name string) error
 	// Sweep removes what a killed process has left of writing such files, if it is older than a

@@ -156,6 +156,22 @@ func (b *bucket) List(ctx context.Context, prefix string) (out []string, err err
 	return out, ctx.Err()
 }
 
+func (b *bucket) Each(ctx context.Context, fn func(string) error) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing
+	defer cancel()
+	for o := range b.c.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true}) {
+		if o.Err != nil {
+			return o.Err
+		}
+		if name := strings.TrimPrefix(o.Key, b.prefix); strings.Contains(name, "/") {
+			if err := fn(name); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
 func (b *bucket) Remove(ctx context.Context, name string) error {
 	return b.c.RemoveObject(ctx, b.name, b.prefix+name, minio.RemoveObjectOptions{})
 }

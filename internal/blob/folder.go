@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,22 @@ func (f *folder) List(_ context.Context, prefix string) ([]string, error) {
 		}
 	}
 	return out, err
+}
+
+func (f *folder) Each(ctx context.Context, fn func(string) error) error {
+	return filepath.WalkDir(f.path, func(path string, e fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || !e.Type().IsRegular() || strings.Contains(e.Name(), partMark) {
+			return err
+		}
+		name, err := filepath.Rel(f.path, path)
+		if name = filepath.ToSlash(name); err != nil || !strings.Contains(name, "/") {
+			return err
+		}
+		return fn(name)
+	})
 }
 
 func (f *folder) Remove(_ context.Context, name string) error {

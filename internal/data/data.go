@@ -88,7 +88,7 @@ func loadStore(e Env, url string) (config.Config, error) {
 		switch {
 		case name == "HEARDLOG_STORE" && url != "":
 			return url
-		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY":
+		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY", name == "HEARDLOG_ARCHIVE":
 			return e.Getenv(name)
 		}
 		return ""

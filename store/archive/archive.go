@@ -37,6 +37,8 @@ const (
 	writeFor = 30 * time.Second
 )
 
+var errNone = errors.New("the setting names no archive")
+
 var errTooLarge = fmt.Errorf("the call has more than %d bytes", MaxCall)
 
 // Archive reads and writes objects.
@@ -82,7 +84,7 @@ func (f *Fault) Error() string {
 func (f *Fault) Unwrap() []error { return []error{f.Err, memory.ErrArchive} }
 
 func (a *Archive) fail(object string, err error) error {
-	place := "HEARDLOG_ARCHIVE, which is not set,"
+	place := "HEARDLOG_ARCHIVE"
 	if a.place != nil {
 		place = a.place.String()
 	}
@@ -96,7 +98,7 @@ func (a *Archive) Read(ctx context.Context, ref memory.Ref, cold *memory.Cold) (
 		return c, nil
 	}
 	if a.place == nil {
-		return nil, a.fail(cold.Object, errors.New("the server has no archive"))
+		return nil, a.fail(cold.Object, errNone)
 	}
 	a.mu.Lock()
 	f := a.flying[cold.Object]
@@ -173,7 +175,7 @@ func (a *Archive) get(ctx context.Context, name string, size int64) ([]byte, err
 // remove deletes an object.
 func (a *Archive) remove(ctx context.Context, name string) error {
 	if a.place == nil {
-		return errors.New("the server has no archive")
+		return errNone
 	}
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()

@@ -59,6 +59,11 @@ const magic = "heardlog call 1\n"
 // MaxCall is how many bytes an unpacked object may have.
 const MaxCall = 64 << 20
 
+// maxObject is how many bytes an object may have: little more than what is in it.
+const maxObject = MaxCall + 1<<20
+
+var errNoCall = errors.New("it is not a call")
+
 var errDamaged = errors.New("its bytes are not those that were written")
 
 var (
@@ -133,7 +138,7 @@ func decode(ctx context.Context, ref memory.Ref, cold *memory.Cold, object []byt
 	}
 	sealed, ok := bytes.CutPrefix(object, []byte(magic))
 	if !ok {
-		return nil, errors.New("it is not a call")
+		return nil, errNoCall
 	}
 	open, err := newAEAD(cold.Key)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 const (
 	// MaxMessages is how many messages a call may have that is moved. The rows of a larger one
 	// stay: to delete them in one transaction would hold up writers.
-	MaxMessages = 10_000
+	MaxMessages = 2000
 	// maxBytes is how many bytes of messages and events a call may have that is moved.
 	maxBytes = MaxCall / 2
 	// unusedFor is how long after it was noted an object is deleted that no call has taken.

@@ -55,6 +55,7 @@ func (x *exporting) record(r export.Record) error {
 	if a := r.Agent; a != nil && a.Cold != nil {
 		w := &waiting{agent: *a, cold: a.Cold, done: make(chan struct{})}
 		w.agent.Cold = nil
+		w.agent.HeadRev-- // of the move, of which an export knows nothing
 		go func() {
 			defer close(w.done)
 			w.call, w.err = x.Archive.Read(x.ctx, w.agent.Ref(), w.cold)

@@ -35,11 +35,12 @@ const tries = 5
 
 var errMoves = fault.New(fault.Unavailable, "the call moves into the archive or out of it all the time; try again")
 
-// Load implements memory.Store.
+// Load implements memory.Store. With n below 0 it reads no messages, and leaves Head.Last unset for
+// a call in the archive.
 func (s *Store) Load(ctx context.Context, project, id string, n int, known memory.Version) (memory.Stored, error) {
 	for range tries {
-		st, err := s.Rows.Load(ctx, project, id, n, known)
-		if err != nil || st.Head.Agent.Cold == nil {
+		st, err := s.Rows.Load(ctx, project, id, max(n, 0), known)
+		if err != nil || st.Head.Agent.Cold == nil || n < 0 {
 			return st, err
 		}
 		c, err := s.archive.Read(ctx, st.Head.Agent.Ref(), st.Head.Agent.Cold)
@@ -47,7 +48,7 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, known memor
 		case err == nil:
 			if k := len(c.Messages); k > 0 {
 				st.Head.Last = c.Messages[k-1]
-				st.Tail = append([]memory.Message(nil), c.Messages[k-min(k, max(n, 0)):]...)
+				st.Tail = append([]memory.Message(nil), c.Messages[k-min(k, n):]...)
 			}
 			return st, nil
 		case !s.moved(ctx, &st):
@@ -138,7 +139,7 @@ func (s *Store) Thaw(ctx context.Context, ref memory.Ref) error {
 	return errMoves
 }
 
-// Erase implements memory.Store. Of several calls that are erased, Keeper.Sweep deletes the objects.
+// Erase implements memory.Store. Keeper.Sweep deletes the objects of several calls that are erased.
 func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
 	var o memory.ColdObject
 	if e.Ref != (memory.Ref{}) {

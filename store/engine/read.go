@@ -132,6 +132,10 @@ func (e *Engine) Head(ctx context.Context, project, id string) (memory.Head, err
 	}
 	defer e.calls.RUnlock()
 	s, err := e.current(ctx, memory.Ref{Project: project, ID: id}, 0)
+	if errors.Is(err, memory.ErrArchive) {
+		st, err := e.store.Load(ctx, project, id, -1, memory.Version{})
+		return st.Head, err
+	}
 	if err != nil {
 		return memory.Head{}, err
 	}

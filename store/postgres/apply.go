@@ -186,6 +186,7 @@ type writes struct {
 	heads struct {
 		nos, was, vers, revs, seqs, turns, written []int64
 		tallies                                    [][]byte
+		first, last                                []*memory.Write // of each agent
 	}
 	inserted, replaced rows
 	// Of a message in inserted, and of one in replaced as its complement.
@@ -201,6 +202,7 @@ type writes struct {
 	}
 	items itemChanges
 	due   dueChanges
+	use   useChanges
 	epoch int64 // the endpoints that it was decided by
 }
 
@@ -281,12 +283,14 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 			h.nos, h.was, h.vers = append(h.nos, wr.No), append(h.was, wr.Ver), append(h.vers, wr.Ver)
 			h.revs, h.seqs, h.turns = append(h.revs, 0), append(h.seqs, 0), append(h.turns, 0)
 			h.written, h.tallies = append(h.written, 0), append(h.tallies, nil)
+			h.first, h.last = append(h.first, wr), append(h.last, nil)
 		}
 		at := len(h.nos) - 1
 		h.vers[at]++
 		h.revs[at], h.seqs[at], h.turns[at] = wr.Head.Rev, wr.Head.NextSeq, wr.Head.LastTurn
 		h.written[at] += wr.Bytes()
 		h.tallies[at] = wr.Head.Tally.Encode()
+		h.last[at] = wr
 		w.due.take(wr.No, wr.Head)
 		if wr.Retagged {
 			w.retag(wr.No, wr.Head)
@@ -305,6 +309,9 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 			return nil, err
 		}
 		w.events.add(events)
+	}
+	for i, no := range h.nos {
+		w.use.take(no, h.first[i].Before, h.last[i].Head, h.written[i])
 	}
 	return w, nil
 }
@@ -379,6 +386,7 @@ func (w *writes) statement() *pg.Parts {
 	w.writeAgents(st)
 	w.writeTags(st)
 	w.due.write(st)
+	w.use.write(st)
 	if r := &w.rewritten; len(r.nos) > 0 {
 		st.With("rewritten", `UPDATE event e SET body = u.body FROM unnest(?::bigint[], ?::text[], ?::bytea[]) u (agent_no, id, body)
 			WHERE e.id = u.id AND e.agent_no = u.agent_no AND u.`+found+" RETURNING e.no", r.nos, r.ids, r.bodies)

@@ -91,6 +91,7 @@ func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *mem
 	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn, written, tally) VALUES ($1, 1, $2, $3, $4, $5, $6)", no, h.Rev, h.NextSeq, h.LastTurn, written, h.Tally.Encode())
 	if a.Status.Ended() {
 		b.Queue("INSERT INTO report_due (project, agent_no, id, rev) VALUES ($1, $2, $3, $4)", pg.Stored(a.Project), no, pg.Stored(a.ID), h.Rev)
+		b.Queue("INSERT INTO project_use (project, stopped, failed, messages, bytes) VALUES ($1, ($2 = 4)::int, ($2 = 6)::int, $3, $4)", pg.Stored(a.Project), int(a.Status), h.NextSeq-1, written)
 	}
 	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
 		b.Queue(`INSERT INTO agent_key (project, key, agent_no, shared, live) SELECT $1, unnest($2::text[]), $3, $4, $5 ON CONFLICT (project, key, agent_no) DO NOTHING`,

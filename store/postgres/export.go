@@ -65,6 +65,13 @@ var probes = [][2]string{
 	{"%d deliveries are kept with another project than their event", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.project <> e.project"},
 	{"%d deliveries do not tell a first try from others", "SELECT count(*) FROM delivery WHERE state = 0 AND retry <> (attempt > 0)"},
 	{"%d endpoints are noted as disabled and are not, or the other way", "SELECT count(*) FROM endpoint WHERE id IS NOT NULL AND disabled <> (position('\"disabled\":true' IN body) > 0)"},
+	{"%d projects use another amount than is noted", `SELECT count(*) FROM (SELECT project FROM (
+		SELECT a.project, (a.status = 4)::int AS stopped, (a.status = 6)::int AS failed, h.next_seq - 1 AS messages, h.written AS bytes
+			FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6)
+		UNION ALL SELECT project, 0, 0, 0, bytes FROM record_space
+		UNION ALL SELECT split_part(project, '/', 1), 0, 0, 0, size FROM kv_count WHERE strpos(project, '/') > 0 AND project NOT LIKE '~%'
+		UNION ALL SELECT project, -stopped, -failed, -messages, -bytes FROM project_use) u
+		GROUP BY project HAVING (sum(stopped), sum(failed), sum(messages), sum(bytes)) <> (0, 0, 0, 0)) p`},
 	{"%d counters are missing", "SELECT 2 - count(*) FROM counter WHERE key IN ('endpoints', 'ping')"},
 }
 

@@ -127,6 +127,8 @@ func (m *incoming) writeMessages() error {
 	st.With("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
 		FROM (SELECT t.no, sum(octet_length(t.body)) AS n FROM unnest(?::bigint[], ?::text[]) t (no, body) GROUP BY t.no) u
 		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.bodies, r.nos)
+	st.With("used", `INSERT INTO project_use (project, bytes) SELECT a.project, sum(octet_length(t.body)) FROM unnest(?::bigint[], ?::text[]) t (no, body)
+		JOIN agent a ON a.no = t.no WHERE a.status IN (4, 6) GROUP BY a.project`, r.nos, r.bodies)
 	r.insert(st)
 	b := &pgx.Batch{}
 	st.Queue(b)
@@ -165,8 +167,10 @@ func (m *incoming) CountKey(agentNo int64, project string, size int64) error {
 	if agentNo != 0 {
 		return nil
 	}
-	_, err := m.tx.Exec(m.ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", pg.Stored(project), size)
-	return err
+	b := &pgx.Batch{}
+	b.Queue("INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", pg.Stored(project), size)
+	b.Queue(addKeys, pg.Stored(project), size)
+	return m.tx.SendBatch(m.ctx, b).Close()
 }
 
 // LockSpace implements statements.Store.
@@ -175,8 +179,11 @@ func (m *incoming) LockSpace(at record.Space) (no int64, state record.State, err
 	return no, state, err
 }
 
-// InsertWords implements statements.Store.
-func (m *incoming) InsertWords(spaceNo int64, v *export.Value) error {
+// Inserted implements statements.Store.
+func (m *incoming) Inserted(spaceNo int64, v *export.Value) error {
+	if _, err := m.tx.Exec(m.ctx, addBytes, pg.Stored(v.Project), v.Size()); err != nil {
+		return err
+	}
 	words := m.s.words.Of(v.Space(), v.Body)
 	if words == nil {
 		return nil

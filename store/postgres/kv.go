@@ -145,6 +145,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once 
 func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, size int64, entries []kv.Entry, sealed [][]byte, limit kv.Limit, nowMS int64) error {
 	names := pg.Column(entries, func(e *kv.Entry) string { return pg.Stored(e.Key) })
 	var replaced, replacedSize, added int64
+	was := size
 	err := tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(k.size), 0)::bigint FROM unnest($3::text[]) u (key), "+oneKey, at.no, at.project, names).Scan(&replaced, &replacedSize)
 	if err != nil {
 		return err
@@ -181,6 +182,7 @@ func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, si
 		pg.Column(entries, func(e *kv.Entry) int64 { return e.ExpiresMS }), sealed, pg.Column(entries, func(e *kv.Entry) bool { return e.Pinned }))
 	if at.no == 0 {
 		b.Queue("UPDATE kv_count SET n = $2, size = $3 WHERE project = $1", at.project, keys, size)
+		b.Queue(addKeys, at.project, size-was)
 	}
 	return tx.SendBatch(ctx, b).Close()
 }
@@ -194,6 +196,7 @@ func uncount(ctx context.Context, tx pgx.Tx, at keyRow, keys int, size int64) er
 	b := &pgx.Batch{}
 	b.Queue("UPDATE kv_count SET n = n - $2, size = size - $3 WHERE project = $1", at.project, keys, size)
 	b.Queue("DELETE FROM kv_count WHERE project = $1 AND n = 0", at.project)
+	b.Queue(addKeys, at.project, -size)
 	return tx.SendBatch(ctx, b).Close()
 }
 
@@ -379,7 +382,8 @@ func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE ctid = ANY(ARRAY(
 					SELECT ctid FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING agent_no, project, size),
 				counted AS (UPDATE kv_count c SET n = c.n - g.n, size = c.size - g.size
-					FROM (SELECT project, count(*) AS n, sum(size) AS size FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project)
+					FROM (SELECT project, count(*) AS n, sum(size) AS size FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project RETURNING c.project, g.size),
+				used AS (INSERT INTO project_use (project, bytes) SELECT split_part(project, '/', 1), -size FROM counted WHERE strpos(project, '/') > 0 AND project NOT LIKE '~%')
 				SELECT count(*) FROM gone`, nowMS, sliceRows).Scan(&n)
 		})
 		erased += n

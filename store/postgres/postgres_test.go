@@ -1,13 +1,16 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/kvtest"
 	"github.com/heardlog/heardlog/store"
 	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/postgres/postgrestest"
 	"github.com/heardlog/heardlog/store/record"
@@ -40,21 +43,36 @@ func openWith(t *testing.T, o postgres.Options, e engine.Options) *store.Postgre
 	return s
 }
 
+// sound is open for a test that does not spoil its tables: they are checked when it ends, unless it
+// has closed the store.
+func sound(t *testing.T, o postgres.Options) *store.Postgres {
+	t.Helper()
+	s := open(t, o)
+	t.Cleanup(func() {
+		if err := s.Probe(context.WithoutCancel(t.Context()), func(f export.Finding) error { t.Error(f.What); return nil }); err != nil && !fault.Is(err, fault.Unavailable) {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
-	kvtest.Run(t, false, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("a long enough secret")}) })
+	kvtest.Run(t, false, func(t *testing.T) kv.Store {
+		return sound(t, postgres.Options{SealKey: []byte("a long enough secret")})
+	})
 }
 
 // TestContract is the contract of the store below the engine.
 func TestContract(t *testing.T) {
-	storetest.RunStore(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}).Store })
+	storetest.RunStore(t, func(t *testing.T) memory.Store { return sound(t, postgres.Options{}).Store })
 }
 
 // TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{}) })
+	storetest.Run(t, func(t *testing.T) memory.Ledger { return sound(t, postgres.Options{}) })
 }
 
 // TestStoreUncached runs the contract with almost no memory for the cache, so that every read goes
@@ -73,18 +91,18 @@ func TestStoreAlone(t *testing.T) {
 }
 
 func TestConversations(t *testing.T) {
-	storetest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunConversations(t, func(t *testing.T) kv.Store { return sound(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
 // TestWorking runs the contract of working memories.
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return sound(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
 func TestItems(t *testing.T) {
-	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return open(t, postgres.Options{}) })
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return sound(t, postgres.Options{}) })
 }
 
 func TestQueue(t *testing.T) {
@@ -95,20 +113,27 @@ func TestQueue(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, postgres.Options{}) })
+	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return sound(t, postgres.Options{}) })
 }
 
 func TestDue(t *testing.T) {
 	t.Parallel()
-	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return open(t, postgres.Options{}) })
+	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return sound(t, postgres.Options{}) })
+}
+
+func TestCold(t *testing.T) {
+	t.Parallel()
+	storetest.RunCold(t, func(t *testing.T) storetest.ColdStore {
+		return sound(t, postgres.Options{SealKey: []byte("key")}).Store
+	})
 }
 
 func TestRecords(t *testing.T) {
-	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
 func TestFinding(t *testing.T) {
-	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{Terms: storetest.Terms}) })
+	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return sound(t, postgres.Options{Terms: storetest.Terms}) })
 }
 
 // TestRecordsOfServers: two servers change one space, and a reader by revision of a third misses

@@ -140,32 +140,3 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 	})
 	return heads, last, err
 }
-
-// Usage returns what each project has stored.
-func (s *Store) Usage(ctx context.Context) ([]memory.Usage, error) {
-	return pg.ReadAll(ctx, s.db, "count project usage", func(row pgx.CollectableRow) (u memory.Usage, err error) {
-		err = row.Scan(&u.Project, &u.Agents, &u.Messages, &u.Bytes)
-		pg.Show(&u.Project)
-		return u, err
-	}, `SELECT project, sum(live)::bigint, sum(messages)::bigint, sum(bytes)::bigint FROM (
-		SELECT a.project, count(*) FILTER (WHERE a.status NOT IN (4, 6)) AS live, sum(h.next_seq - 1) AS messages, sum(h.written) AS bytes
-			FROM agent a JOIN agent_head h ON h.agent_no = a.no GROUP BY a.project
-		UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space GROUP BY project
-		UNION ALL SELECT split_part(project, '/', 1), 0, 0, size FROM kv_count WHERE strpos(project, '/') > 0 AND project NOT LIKE '~%') u GROUP BY project`)
-}
-
-// Count implements memory.Store.
-func (s *Store) Count(ctx context.Context) (out [memory.Statuses]int, err error) {
-	err = s.db.Read(ctx, "count agents", func(ctx context.Context) error {
-		out = [memory.Statuses]int{}
-		var st, n int
-		err = pg.Each(ctx, s.db.Pool, []any{&st, &n}, func() error {
-			if st >= 0 && st < len(out) {
-				out[st] = n
-			}
-			return nil
-		}, "SELECT status, count(*) FROM agent GROUP BY status")
-		return err
-	})
-	return out, err
-}

@@ -95,6 +95,7 @@ func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, c
 	case len(changes) > 0:
 		queueRecords(b, no, state.Rev, changes, bodies, nowMS)
 		b.Queue("UPDATE record_space SET rev = $2, n = $3, bytes = $4 WHERE no = $1", no, state.Rev, state.Count, state.Bytes)
+		b.Queue(addBytes, pg.Stored(at.Project), state.Bytes-before.Bytes)
 	case created:
 		b.Queue("DELETE FROM record_space WHERE no = $1", no)
 	}

@@ -46,7 +46,8 @@ func eraseRecords(ctx context.Context, tx pgx.Tx, spaces []statements.SpaceRow) 
 		var n, live int
 		err := tx.QueryRow(ctx, `WITH gone AS (DELETE FROM record WHERE ctid = ANY(ARRAY(SELECT ctid FROM record WHERE space_no = $1 AND rev <= $2 LIMIT $3)) RETURNING size, body IS NOT NULL AS live),
 			sum AS (SELECT count(*) AS rows, count(*) FILTER (WHERE live) AS live, coalesce(sum(size), 0)::bigint AS bytes FROM gone),
-			counted AS (UPDATE record_space s SET rev = s.rev + 1, whole = s.rev + 1, n = s.n - sum.live, bytes = s.bytes - sum.bytes FROM sum WHERE s.no = $1)
+			counted AS (UPDATE record_space s SET rev = s.rev + 1, whole = s.rev + 1, n = s.n - sum.live, bytes = s.bytes - sum.bytes FROM sum WHERE s.no = $1 RETURNING s.project),
+			used AS (INSERT INTO project_use (project, bytes) SELECT counted.project, -sum.bytes FROM counted, sum WHERE sum.bytes <> 0)
 			SELECT rows, live FROM sum`, space.No, space.Rev, rows).Scan(&n, &live)
 		if err != nil {
 			return 0, nil, err

@@ -116,13 +116,11 @@ func (s *Store) Count(context.Context) (out [memory.Statuses]int, err error) {
 // Usage returns what each project has stored.
 func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
 	err = s.db.Read(ctx, "count project usage", func(c *dbfile.Conn) (err error) {
-		// Without an index, since it reads every row anyway.
 		list, err = dbfile.Collect(c, func(row dbfile.Row) (memory.Usage, error) {
 			return memory.Usage{Project: row.Text(0), Agents: row.Int(1), Messages: row.Int(2), Bytes: row.Int(3)}, nil
 		}, `SELECT project, sum(live), sum(messages), sum(bytes) FROM (
-			SELECT project, sum(status NOT IN (4, 6)) AS live, sum(next_seq - 1) AS messages, sum(written) AS bytes FROM agent NOT INDEXED GROUP BY project
-			UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space NOT INDEXED GROUP BY project
-			UNION ALL SELECT substr(project, 1, instr(project, '/') - 1), 0, 0, size FROM kv_total WHERE agent_no = 0 AND instr(project, '/') > 0 AND project NOT LIKE '~%') GROUP BY project`)
+			SELECT project, 1 AS live, next_seq - 1 AS messages, written AS bytes FROM agent INDEXED BY agent_live WHERE status NOT IN (4, 6)
+			UNION ALL SELECT project, 0, messages, bytes FROM project_use) GROUP BY project`)
 		return err
 	})
 	return list, err
@@ -130,7 +128,8 @@ func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
 
 // loadCounts reads what Count starts from.
 func (s *Store) loadCounts(w *dbfile.Conn) error {
-	return w.Each("SELECT status, count(*) FROM agent INDEXED BY agent_state_start GROUP BY status", nil, func(row dbfile.Row) error {
+	return w.Each(`SELECT status, count(*) FROM agent INDEXED BY agent_live WHERE status NOT IN (4, 6) GROUP BY status
+		UNION ALL SELECT 4, sum(stopped) FROM project_use UNION ALL SELECT 6, sum(failed) FROM project_use`, nil, func(row dbfile.Row) error {
 		if st := row.Int(0); st >= 0 && int(st) < memory.Statuses {
 			s.counts[st].Store(row.Int(1))
 		}

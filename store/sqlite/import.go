@@ -126,8 +126,8 @@ func (m incoming) LockSpace(at record.Space) (int64, record.State, error) {
 	return space.no, space.state, err
 }
 
-// InsertWords implements statements.Store.
-func (m incoming) InsertWords(spaceNo int64, v *export.Value) error {
+// Inserted implements statements.Store.
+func (m incoming) Inserted(spaceNo int64, v *export.Value) error {
 	words := wordList(m.t.s.words.Of(v.Space(), v.Body))
 	if words == "" {
 		return nil

@@ -137,6 +137,12 @@ var probes = [][2]string{
 	{"%d settings belong to no agent", "SELECT count(*) FROM agent_settings s WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = s.agent_no) AND s.agent_no NOT IN (SELECT agent_no FROM erased)"},
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project, sum(n) AS n FROM
 		(SELECT project, count(*) AS n FROM kv WHERE agent_no = 0 GROUP BY project UNION ALL SELECT project, -n FROM kv_total WHERE agent_no = 0) GROUP BY project HAVING sum(n) <> 0)`},
+	{"%d projects use another amount than is noted", `SELECT count(*) FROM (SELECT project FROM (
+		SELECT project, status = 4 AS stopped, status = 6 AS failed, next_seq - 1 AS messages, written AS bytes FROM agent WHERE status IN (4, 6)
+		UNION ALL SELECT project, 0, 0, 0, bytes FROM record_space
+		UNION ALL SELECT substr(project, 1, instr(project, '/') - 1), 0, 0, 0, size FROM kv_total WHERE agent_no = 0 AND instr(project, '/') > 0 AND project NOT LIKE '~%'
+		UNION ALL SELECT project, -stopped, -failed, -messages, -bytes FROM project_use)
+		GROUP BY project HAVING sum(stopped) <> 0 OR sum(failed) <> 0 OR sum(messages) <> 0 OR sum(bytes) <> 0)`},
 	{"%d working memories have another size than is noted", `SELECT count(*) FROM (SELECT agent_no, sum(n) AS n, sum(size) AS size FROM
 		(SELECT agent_no, count(*) AS n, sum(size) AS size FROM kv WHERE agent_no <> 0 GROUP BY agent_no UNION ALL SELECT agent_no, -n, -size FROM kv_total WHERE agent_no <> 0) GROUP BY agent_no HAVING sum(n) <> 0 OR sum(size) <> 0)`},
 	{"%d working memories are counted for no agent", "SELECT count(*) FROM kv_total w WHERE w.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},

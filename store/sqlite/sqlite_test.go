@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/store"
 	"github.com/heardlog/heardlog/store/engine"
+	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/store/storetest"
 	"github.com/heardlog/heardlog/webhook"
@@ -37,16 +39,34 @@ func openWith(t *testing.T, o sqlite.Options, eo engine.Options) *store.SQLite {
 	return s
 }
 
+// sound is open for a test that does not spoil its file, which is checked when it ends.
+func sound(t *testing.T, o sqlite.Options) *store.SQLite {
+	t.Helper()
+	o.Path = filepath.Join(t.TempDir(), "heardlog.db")
+	t.Cleanup(func() {
+		r, err := sqlite.OpenReader(sqlite.Options{Path: o.Path, SealKey: o.SealKey})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer r.Close()
+		if err := r.Probe(context.WithoutCancel(t.Context()), func(f export.Finding) error { t.Error(f.What); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	return open(t, o)
+}
+
 // TestContract is the contract of the store below the engine.
 func TestContract(t *testing.T) {
-	storetest.RunStore(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{}).Store })
+	storetest.RunStore(t, func(t *testing.T) memory.Store { return sound(t, sqlite.Options{}).Store })
 }
 
 // TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{}) })
+	storetest.Run(t, func(t *testing.T) memory.Ledger { return sound(t, sqlite.Options{}) })
 }
 
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is
@@ -70,33 +90,38 @@ func TestQueue(t *testing.T) {
 }
 
 func TestConversations(t *testing.T) {
-	storetest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunConversations(t, func(t *testing.T) kv.Store { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 // TestWorking runs the contract of working memories.
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 func TestItems(t *testing.T) {
-	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return open(t, sqlite.Options{}) })
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return sound(t, sqlite.Options{}) })
 }
 
 func TestUsage(t *testing.T) {
-	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, sqlite.Options{}) })
+	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return sound(t, sqlite.Options{}) })
 }
 
 func TestDue(t *testing.T) {
 	t.Parallel()
-	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return open(t, sqlite.Options{}) })
+	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return sound(t, sqlite.Options{}) })
+}
+
+func TestCold(t *testing.T) {
+	t.Parallel()
+	storetest.RunCold(t, func(t *testing.T) storetest.ColdStore { return sound(t, sqlite.Options{SealKey: []byte("key")}).Store })
 }
 
 func TestRecords(t *testing.T) {
-	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 func TestFinding(t *testing.T) {
-	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return open(t, sqlite.Options{Terms: storetest.Terms}) })
+	storetest.RunFinding(t, func(t *testing.T) storetest.RecordStore { return sound(t, sqlite.Options{Terms: storetest.Terms}) })
 }

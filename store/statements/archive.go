@@ -8,7 +8,7 @@ import (
 func EndedCalls(db Reader, beforeMS, afterMS, afterNo int64, limit int) (list []memory.EndedCall, err error) {
 	err = db.Each(`SELECT a.no, a.project, a.id, a.stop_ms, EXISTS (SELECT 1 FROM archived x WHERE x.agent_no = a.no AND x.used = 1),
 			EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
-		FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms >= ? AND a.stop_ms < ? AND (a.stop_ms, a.no) > (?, ?) ORDER BY a.stop_ms, a.no LIMIT ?+0`,
+		FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms >= ? AND a.stop_ms < ? AND (a.stop_ms, a.no) > (?, ?) AND `+NoImport+" ORDER BY a.stop_ms, a.no LIMIT ?+0",
 		[]any{afterMS, beforeMS, afterMS, afterNo, int64(limit)}, func(row Row) error {
 			list = append(list, memory.EndedCall{
 				No: row.Int(0), Ref: memory.Ref{Project: row.Text(1), ID: row.Text(2)}, StopMS: row.Int(3), Cold: row.Bool(4), Waits: row.Bool(5),

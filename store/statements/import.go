@@ -39,8 +39,9 @@ type Store interface {
 	CountKey(agentNo int64, project string, size int64) error
 	// LockSpace locks a space of records, and creates it if it is missing.
 	LockSpace(at record.Space) (no int64, state record.State, err error)
-	// InsertWords stores the words by which a record that was just inserted is found.
-	InsertWords(spaceNo int64, v *export.Value) error
+	// Inserted stores what goes with a record that was just inserted: the words by which it is
+	// found, and, where nothing else counts it, what it uses.
+	Inserted(spaceNo int64, v *export.Value) error
 	// Taken reports whether a statement failed because such a row exists.
 	Taken(err error) bool
 }
@@ -223,7 +224,7 @@ func (m *importing) value(v *export.Value) error {
 		err = export.ErrThere(v)
 	}
 	if err == nil {
-		err = m.to.InsertWords(no, v)
+		err = m.to.Inserted(no, v)
 	}
 	if err != nil {
 		return err

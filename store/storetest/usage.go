@@ -79,8 +79,26 @@ func RunUsage(t *testing.T, open func(*testing.T) UsageStore) {
 		t.Fatal(err)
 	}
 	is("ended", "p", 1, 2, 6000, 6600)
+	if err := write("a", func(h memory.Head) memory.Change {
+		return memory.Change{Append: []memory.Message{message(h, long)}}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	is("late", "p", 1, 3, 8000, 8800)
+	if err := write("b", func(h memory.Head) memory.Change {
+		a := *h.Agent
+		a.Status, a.StopMS, a.Rev = memory.Failed, 2, h.Rev+1
+		return memory.Change{Agent: &a, Append: []memory.Message{message(h, long)}}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	is("failed with a last message", "p", 0, 4, 10000, 11000)
+	count, err := s.Count(ctx)
+	if want := [memory.Statuses]int{memory.Running: 1, memory.Stopped: 1, memory.Failed: 1}; err != nil || count != want {
+		t.Errorf("counts %v, want %v: %v", count, want, err)
+	}
 	if err := s.Erase(ctx, "p", "a"); err != nil {
 		t.Fatal(err)
 	}
-	is("erased", "p", 1, 1, 2000, 2200)
+	is("erased", "p", 0, 2, 4000, 4400)
 }
