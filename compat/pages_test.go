@@ -91,6 +91,11 @@ var sessionPages = []struct {
 	{page: "guides/callers.md"},
 	{page: "guides/conversations.md"},
 	{page: "guides/facts.md"},
+	{page: "guides/checks.md", before: []string{
+		`AGENT=$(curl -s localhost:8080/v1/join -d '{"name":"desk"}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
+		`curl -s localhost:8080/v1/agents/$AGENT/messages -d '{"messages":[{"role":"assistant","content":"We are open from nine to five on weekdays."},{"role":"user","content":"Okay."},{"role":"assistant","content":"We are open from nine to five on weekdays."}]}'`,
+		`curl -s -X POST localhost:8080/v1/agents/$AGENT/leave`,
+	}},
 	{page: "guides/find-a-call.md", before: []string{
 		`curl -s localhost:8080/v1/join -d '{"name":"desk","properties":{"labels":{"line":"sales"},"heardlog":{"scope":{"user_id":"+4930123456"}}}}'`,
 		`A=$(curl -s 'localhost:8080/v1/agents?name=desk' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,

@@ -57,6 +57,7 @@ type agentJSON struct {
 	Platform  string            `json:"platform,omitempty"`
 	Tally     tallyJSON         `json:"tally"`
 	Scores    []scoreJSON       `json:"scores,omitempty"`
+	Checks    []string          `json:"checks,omitempty"`
 	callJSON
 }
 
@@ -82,7 +83,7 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 	g := h.Agent
 	out := agentJSON{
 		AgentID: g.ID, Name: g.ShownName(), Channel: g.Settings.Channel, Status: g.Status.String(), UserID: g.Settings.Scope.UserID, Labels: g.Settings.Labels,
-		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, Platform: g.Platform(), Tally: tallyOf(h.Tally), callJSON: a.call(g),
+		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, Platform: g.Platform(), Tally: tallyOf(h.Tally), Checks: g.Settings.Checks, callJSON: a.call(g),
 	}
 	if len(g.Settings.Scores) > 0 {
 		out.Scores = each(g.Settings.Scores, newScoreJSON)

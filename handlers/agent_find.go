@@ -70,6 +70,9 @@ func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery,
 	if q.Scores, err = scoreParams(v); err != nil {
 		return q, "", err
 	}
+	if q.Checks, err = checkParam(v); err != nil {
+		return q, "", err
+	}
 	for name, set := range map[string]*bool{"interrupted": &q.Interrupted, "failed": &q.Failed, "ghosts": &q.Ghosts} {
 		switch value := v.Get(name); value {
 		case "":

@@ -60,7 +60,7 @@ func pathName(r *http.Request, param string) string {
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
 // openapi.yaml.
 var queryParams = map[string][]string{
-	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "score", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
+	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "score", "check", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
 	"GET /v1/reports":                      {"since", "until", "interval", "group_by", "compare", "platform", "model", "upstream", "name", "language", "label", "format"},
 	"GET /v1/overview":                     {"since", "until"},
 	"GET /v1/agents/{id}/history":          {"limit", "cursor", "confidence"},

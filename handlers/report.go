@@ -46,6 +46,7 @@ type figuresJSON struct {
 	UnheardShare     *float64          `json:"unheard_share,omitempty"`     // of the words
 	FailedAt         map[string]int64  `json:"failures_by_upstream,omitempty"`
 	Scores           []scoreFigureJSON `json:"scores,omitempty"`
+	Checks           map[string]int64  `json:"checks,omitempty"`
 }
 
 // timesJSON is how times are spread, in ms.
@@ -91,7 +92,9 @@ func newFiguresJSON(f *report.Figures) figuresJSON {
 	if f.Cost > 0 {
 		out.Cost = newCost(f.Cost, f.UnheardCost, f.EstimatedCost, f.Saved)
 	}
-	for _, s := range f.Scores {
+	scores, checks := f.Checks()
+	out.Checks = checks
+	for _, s := range scores {
 		score := scoreFigureJSON{Name: s.Name, Value: s.Text, Count: s.N}
 		if s.Text == "" {
 			score.Mean = new(float64(s.Milli) / 1000 / float64(s.N))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/heardlog/heardlog/longterm/check"
 	"github.com/heardlog/heardlog/longterm/report"
 )
 
@@ -54,6 +55,9 @@ func writeReport(w http.ResponseWriter, by string, got *report.Report) error {
 	for _, c := range columns {
 		head = append(head, c.name)
 	}
+	for _, name := range check.Names {
+		head = append(head, "check_"+name)
+	}
 	head = append(head, "cost_usd", "unheard_usd")
 	for _, c := range spread {
 		head = append(head, c.name+"_p50", c.name+"_p95", c.name+"_p99")
@@ -63,6 +67,10 @@ func writeReport(w http.ResponseWriter, by string, got *report.Report) error {
 		row := []string{shownTime(startMS), safeCell(value)}
 		for _, c := range columns {
 			row = append(row, strconv.FormatInt(c.of(f), 10))
+		}
+		_, checks := f.Checks()
+		for _, name := range check.Names {
+			row = append(row, strconv.FormatInt(checks[name], 10))
 		}
 		for _, n := range []int64{f.Cost, f.UnheardCost} {
 			row = append(row, strconv.FormatFloat(float64(n)/1e9, 'f', -1, 64))

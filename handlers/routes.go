@@ -150,6 +150,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 			r.Post("/recall", h(read, a.recall.ofAgent))
 			r.Post("/scores", h(write, a.agents.setScore))
 			r.Get("/scores", h(read, shows(a.agents.scores)))
+			r.Get("/checks", h(read, shows(a.agents.checks)))
 			r.Delete("/scores/{score}", deletes(write, gone(a.agents.deleteScore)))
 			r.Post("/pause", h(write, a.agents.pause))
 			r.Post("/resume", h(write, shows(a.agents.resume)))

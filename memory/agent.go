@@ -133,6 +133,9 @@ type Settings struct {
 	// Scores are the verdicts on the call and its turns, in the order in which they came. The list
 	// is shared: do not change it.
 	Scores []Score
+	// Checks are the names of the checks that have found something in a call that has ended. The
+	// list is shared: do not change it.
+	Checks []string
 }
 
 // Memory is the part of an agent's memory that is not a message.

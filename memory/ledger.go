@@ -130,6 +130,7 @@ type AgentQuery struct {
 	Name         string            // "" = any
 	Users        []string          // any of these user IDs in the agent's scope; empty = any
 	Labels       map[string]string // all of these among the agent's labels
+	Checks       []string          // the names of checks that have found something in it
 	Scores       map[string]string // by name, all with these values; "" is any value. See Score.Parse
 	Platform     string            // "" = any; see Agent.Platform
 	Interrupted  bool              // only agents of which an answer was interrupted

@@ -23,6 +23,7 @@ const (
 	tagInterrupted = ownTag + "interrupted"
 	tagFailed      = ownTag + "failed"
 	tagGhosts      = ownTag + "ghosts"
+	tagCheck       = ownTag + "check"  // and its name as the value
 	tagScore       = ownTag + "score/" // and the score's name; see ScoreTag
 	// ModelTag is the tag with the memory model of an agent.
 	ModelTag = ownTag + "memory_model"
@@ -41,6 +42,9 @@ func (h *Head) Tags() []Tag {
 	var out []Tag
 	if user := a.Settings.Scope.UserID; user != "" && len(user) <= MaxTag {
 		out = append(out, Tag{"", user})
+	}
+	for _, name := range slices.Sorted(slices.Values(a.Settings.Checks)) {
+		out = append(out, Tag{tagCheck, name})
 	}
 	for _, name := range []string{tagFailed, tagGhosts, tagInterrupted} {
 		if h.has(name) {
@@ -109,6 +113,9 @@ func (q *AgentQuery) Tags() []TagValues {
 		if own.set {
 			out = append(out, TagValues{own.name, []string{""}})
 		}
+	}
+	for _, name := range q.Checks {
+		out = append(out, TagValues{tagCheck, []string{name}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
 		out = append(out, TagValues{name, []string{q.Labels[name]}})

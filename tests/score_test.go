@@ -114,14 +114,14 @@ func TestScoreRefusals(t *testing.T) {
 	s.post(agent(id, "/scores"), `{"name":"n","value":1}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "100 scores")
 }
 
-// TestScoresRefused checks who may not score calls or see reports, and what is too much.
+// TestScoresRefused checks who may not score calls or see reports and checks, and what is too much.
 func TestScoresRefused(t *testing.T) {
 	t.Parallel()
 	closed, open, limited := start(t, twoTenants), start(t), start(t, "HEARDLOG_RATE_LIMIT=1", "HEARDLOG_RATE_BURST=1")
 	id, stranger := open.join("desk", nil), closed.from("127.0.3.1")
 	open.post(agent(id, "/scores"), `{"name":"x","value":"`+strings.Repeat("x", 2<<20)+`"}`).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
 	for _, call := range []struct{ method, path, body string }{
-		{"GET", v1 + "/reports", ""}, {"GET", agent("a", "/scores"), ""}, {"POST", agent("a", "/scores"), `{"name":"x","value":1}`}, {"DELETE", agent("a", "/scores/x"), ""},
+		{"GET", v1 + "/reports", ""}, {"GET", agent("a", "/checks"), ""}, {"GET", agent("a", "/scores"), ""}, {"POST", agent("a", "/scores"), `{"name":"x","value":1}`}, {"DELETE", agent("a", "/scores/x"), ""},
 	} {
 		stranger.do(call.method, call.path, call.body).is(http.StatusUnauthorized, nil)
 		for limited.do(call.method, call.path, call.body).status != http.StatusTooManyRequests {

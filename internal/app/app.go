@@ -218,7 +218,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	a.closes(func(ctx context.Context) error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg)
-	reports := &report.Service{Records: a.store, Calls: a.store, Ledger: a.store, Now: a.now}
+	reports := &report.Service{Records: a.store, Calls: a.store, Ledger: a.store, SetChecks: a.service.Agents.SetChecks, Now: a.now}
 	reports.Handle(a.jobs)
 	a.newUpkeep()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)

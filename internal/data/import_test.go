@@ -127,7 +127,7 @@ func TestImportSlow(t *testing.T) {
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)
-	filled(t, from, 60) // more than is stored at once
+	filled(t, from, 120) // more than is stored at once
 	all := exported(t, from)
 	for kind, open := range stores() {
 		t.Run(kind, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestUnfinished(t *testing.T) {
 					t.Errorf("doctor:\n%s", out)
 				}
 				out, _, err := run(t, settingsOf(into), "", "verify")
-				if whole := strings.Contains(out, "60 agents with 1200 messages"); whole != (how == "goes on") || strings.Contains(out, "import") || whole && err != nil {
+				if whole := strings.Contains(out, "120 agents with 2400 messages"); whole != (how == "goes on") || strings.Contains(out, "import") || whole && err != nil {
 					t.Errorf("%s: %v\n%s", how, err, out)
 				}
 			}

@@ -3,6 +3,7 @@
 package text
 
 import (
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -123,4 +124,52 @@ func Clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// SentenceEnds are the marks that end sentences.
+const SentenceEnds = ".?!…。？！।؟"
+
+// Sentences iterates over the sentences of a text, trimmed: it splits behind the marks that end
+// sentences, and at line breaks.
+func Sentences(s string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		from, end := 0, 0
+		add := func(to int) bool {
+			part := strings.TrimSpace(s[from:to])
+			from = to
+			return part == "" || yield(part)
+		}
+		for at, r := range s {
+			switch {
+			case at < end:
+			case r == '\n':
+				if !add(at) {
+					return
+				}
+			case strings.ContainsRune(SentenceEnds, r):
+				end = at + Marks(s[at:])
+				before, _ := utf8.DecodeLastRuneInString(s[:at])
+				behind, _ := utf8.DecodeRuneInString(s[end:])
+				next, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
+				spaced := unicode.IsSpace(behind) && (r != '.' || !unicode.IsLower(next))
+				joined := unicode.IsLower(before) && unicode.IsUpper(behind)
+				if (spaced || joined || strings.ContainsRune("。？！", r)) && !add(end) {
+					return
+				}
+			}
+		}
+		add(len(s))
+	}
+}
+
+// Marks returns the length of the punctuation after a word at the beginning of s.
+func Marks(s string) int {
+	n := 0
+	for _, r := range s {
+		if !unicode.IsPunct(r) || strings.ContainsRune("([{<«“‘¿¡", r) {
+			break
+		}
+		n += utf8.RuneLen(r)
+	}
+	return n
 }

@@ -72,6 +72,10 @@ func light(w word) bool {
 	return kana == utf8.RuneCountInString(w.text)
 }
 
+// Asks reports whether a text has a question, by its marks or its words: transcripts of speech may
+// have no marks.
+func Asks(s string) bool { return asks(s, wordsOf(s)) }
+
 // asks reports whether a text has a question, by its marks or its first words. A verb before you
 // makes one anywhere in a text.
 func asks(s string, words []word) bool {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/heardlog/heardlog/longterm/check"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -44,11 +45,10 @@ type call struct {
 	parts   []part
 }
 
-// callOf counts a call that has ended: pure.
-func callOf(h *memory.Head, msgs []memory.Message) call {
+// callOf counts a call that has ended: pure. msgs are its own messages, without copies, and checks
+// the names of the checks that have found something in them.
+func callOf(h *memory.Head, msgs []memory.Message, checks []string) call {
 	a := h.Agent
-	own := a.Settings.Memory.OwnSince()
-	msgs = slices.DeleteFunc(slices.Clone(msgs), func(m memory.Message) bool { return m.Seq <= own || m.Filed().CopyOf != 0 })
 	c := call{rev: h.Rev, startMS: a.StartMS}
 	all := part{Figures: answersOf(msgs, nil), values: valuesOf(a)}
 	f := &all.Figures
@@ -67,6 +67,9 @@ func callOf(h *memory.Head, msgs []memory.Message) call {
 		default:
 			f.score(s.Name, "", 1, int64(math.Round(max(-1e12, min(1e12, *number))*1000)))
 		}
+	}
+	for _, name := range checks {
+		f.score(checkMark+name, "", 1, 0)
 	}
 	made := makersOf(msgs)
 	one := len(made[ByModel]) <= 1 && len(made[ByUpstream]) <= 1
@@ -171,27 +174,12 @@ func words(s string) (n int) {
 	return n
 }
 
-// silences returns the times between the caller's words and the first token of the next answer, in
-// ms: all of MinSilenceMS and more together, and the longest of them.
+// silences returns the times between the caller's words and what was said next, in ms: all of
+// MinSilenceMS and more together, and the longest of them.
 func silences(msgs []memory.Message) (sum, longest int64) {
-	asked := int64(0) // when the caller's last words came that have no answer yet
-	for i := range msgs {
-		m := &msgs[i]
-		at := m.Timestamp
-		switch {
-		case m.Role == memory.User && m.Source != memory.SourceSilence && m.Source != memory.SourceCommand:
-		case m.Role == memory.Assistant && m.State != memory.Superseded && m.State != memory.Empty && m.Original() != "":
-			if t := m.Timings; t != nil && t.FirstTokenMS > 0 {
-				at = t.StartMS + t.FirstTokenMS
-			}
-		default:
-			continue
-		}
-		if gap := at - asked; asked > 0 && gap >= MinSilenceMS {
-			sum, longest = sum+gap, max(longest, gap)
-		}
-		if asked = 0; m.Role == memory.User {
-			asked = at
+	for _, g := range check.Gaps(msgs) {
+		if g.MS >= MinSilenceMS {
+			sum, longest = sum+g.MS, max(longest, g.MS)
 		}
 	}
 	return sum, longest

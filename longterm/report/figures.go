@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -23,8 +24,25 @@ type Figures struct {
 	// Times in ms: of answers, from the request to the first token and the end of the first
 	// sentence; the longest silence of each call that had one; the length of each call.
 	FirstToken, FirstSentence, Longest, Length Sketch
-	// Scores are in rising order of their names.
+	// Scores are in rising order of their names. Those of checks begin with checkMark; see Checks.
 	Scores []ScoreFigures
+}
+
+// checkMark begins the names of checks among the scores, which have no control characters.
+const checkMark = "\x01"
+
+// Checks returns the scores of calls, and for each check that has found something how many calls
+// it is.
+func (f *Figures) Checks() (scores []ScoreFigures, checks map[string]int64) {
+	scores = f.Scores
+	for len(scores) > 0 && strings.HasPrefix(scores[0].Name, checkMark) {
+		if checks == nil {
+			checks = map[string]int64{}
+		}
+		checks[scores[0].Name[len(checkMark):]] = scores[0].N
+		scores = scores[1:]
+	}
+	return scores, checks
 }
 
 // ScoreFigures is the scores of one name and, if they are texts, of one value.
@@ -128,37 +146,45 @@ func (f *Figures) decode(b []byte) error {
 	return nil
 }
 
-// reader reads stored figures. After an error it returns zeros.
+// reader reads stored figures. After an error it returns zeros. It moves a number and not a slice,
+// which costs a third less while the garbage collector runs.
 type reader struct {
 	b   []byte
+	at  int
 	bad bool
 }
 
 // ok reports whether everything was read, and nothing else was there.
-func (r *reader) ok() bool { return !r.bad && len(r.b) == 0 }
+func (r *reader) ok() bool { return !r.bad && r.at == len(r.b) }
 
 func (r *reader) fail() {
-	r.b, r.bad = nil, true
+	r.at, r.bad = len(r.b), true
 }
 
-func (r *reader) uvarint() uint64 { return number(r, binary.Uvarint) }
-
-func (r *reader) varint() int64 { return number(r, binary.Varint) }
-
-func number[T int64 | uint64](r *reader, read func([]byte) (T, int)) T {
-	n, size := read(r.b)
+func (r *reader) uvarint() uint64 {
+	if r.at < len(r.b) && r.b[r.at] < 0x80 { // most are
+		r.at++
+		return uint64(r.b[r.at-1])
+	}
+	n, size := binary.Uvarint(r.b[r.at:])
 	if size <= 0 {
 		r.fail()
 		return 0
 	}
-	r.b = r.b[size:]
+	r.at += size
 	return n
+}
+
+// varint reads what binary.AppendVarint has written.
+func (r *reader) varint() int64 {
+	n := r.uvarint()
+	return int64(n>>1) ^ -int64(n&1)
 }
 
 // length reads how many things follow, each of at least one byte.
 func (r *reader) length() int {
 	n := r.uvarint()
-	if n > uint64(len(r.b)) {
+	if n > uint64(len(r.b)-r.at) {
 		r.fail()
 		return 0
 	}
@@ -167,9 +193,8 @@ func (r *reader) length() int {
 
 func (r *reader) bytes() []byte {
 	n := r.length()
-	out := r.b[:n]
-	r.b = r.b[n:]
-	return out
+	r.at += n
+	return r.b[r.at-n : r.at]
 }
 
 func (r *reader) figures(f *Figures) {

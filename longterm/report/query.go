@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/store/record"
@@ -22,6 +25,8 @@ const (
 	day         = 24 * hour
 	readAtOnce  = 400 // stored figures
 	knownMonths = 14  // that MaxSpan can touch
+	// groupsAtOnce is how many groups are read at the same time.
+	groupsAtOnce = 4
 )
 
 // Span is a time in Unix ms, without its end.
@@ -149,31 +154,42 @@ func (s *Service) groups(ctx context.Context, q *Query, out *Report) error {
 			return err
 		}
 	}
+	var mu sync.Mutex
 	points := 0
+	var all errgroup.Group
+	all.SetLimit(groupsAtOnce)
 	for value := range values {
-		key := keyOf(sorted(append(slices.Clone(q.Filter), Value{q.GroupBy, value})...)...)
-		g := Group{Value: value}
-		var err error
-		if g.Total, g.Points, err = s.sums(ctx, q, key, out.Span, true); err != nil {
-			return err
-		}
-		if q.BeforeMS != 0 {
-			if g.Before, _, err = s.sums(ctx, q, key, out.BeforeSpan, false); err != nil {
+		all.Go(func() error {
+			g, err := s.group(ctx, q, out, value)
+			if err != nil || g.Total.Calls == 0 && g.Before.Calls == 0 {
 				return err
 			}
-		}
-		if g.Total.Calls == 0 && g.Before.Calls == 0 {
-			continue
-		}
-		if points += len(g.Points); points > maxPoints {
-			return fault.At(fault.Invalid, "interval", "makes more than %d points of all groups; take a longer interval, none, or a shorter time", maxPoints)
-		}
-		out.Groups = append(out.Groups, g)
+			mu.Lock()
+			defer mu.Unlock()
+			if points += len(g.Points); points > maxPoints {
+				return fault.At(fault.Invalid, "interval", "makes more than %d points of all groups; take a longer interval, none, or a shorter time", maxPoints)
+			}
+			out.Groups = append(out.Groups, g)
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
 	}
 	slices.SortFunc(out.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Total.Calls, a.Total.Calls), cmp.Compare(a.Value, b.Value))
 	})
 	return nil
+}
+
+// group returns the group of a value.
+func (s *Service) group(ctx context.Context, q *Query, out *Report, value string) (g Group, err error) {
+	key := keyOf(sorted(append(slices.Clone(q.Filter), Value{q.GroupBy, value})...)...)
+	g.Value = value
+	if g.Total, g.Points, err = s.sums(ctx, q, key, out.Span, true); err == nil && q.BeforeMS != 0 {
+		g.Before, _, err = s.sums(ctx, q, key, out.BeforeSpan, false)
+	}
+	return g, err
 }
 
 // values adds the values that calls of a time were counted by.

@@ -90,6 +90,7 @@ func TestCountedOnce(t *testing.T) {
 	service := func(seed uint64) *report.Service {
 		return &report.Service{
 			Records: &failing{Store: store, r: rand.New(rand.NewPCG(seed, 1))}, Calls: store, Ledger: store, Now: func() time.Time { return now },
+			SetChecks: func(context.Context, memory.Ref, int64, []string) error { return nil },
 		}
 	}
 	servers := []*report.Service{service(1), service(2)}

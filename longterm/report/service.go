@@ -19,17 +19,21 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/job"
+	"github.com/heardlog/heardlog/longterm/check"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/record"
 )
 
-// Service counts calls and makes reports. All fields are required. Its methods are safe for
-// concurrent use, also by several servers on one store.
+// Service counts calls, checks them, and makes reports. All fields are required. Its methods are
+// safe for concurrent use, also by several servers on one store.
 type Service struct {
 	Records record.Store // without the limits of projects
 	Calls   memory.DueCalls
 	Ledger  memory.Ledger
-	Now     func() time.Time
+	// SetChecks stores which checks have found something in a call, unless the call has another
+	// revision. It fails with memory.ErrStale then, and with fault.NotFound if the call is gone.
+	SetChecks func(ctx context.Context, ref memory.Ref, rev int64, names []string) error
+	Now       func() time.Time
 
 	counting sync.Map // *sync.Mutex by project: a project's calls are counted by one at a time
 }
@@ -126,7 +130,7 @@ func (s *Service) count(ctx context.Context, project string, list []memory.Due) 
 	for _, d := range list {
 		c := dueCall{Due: d}
 		if d.Rev != 0 {
-			now, err := s.read(ctx, d)
+			now, err := s.read(ctx, &c.Due)
 			if err == memory.ErrStale {
 				left = true
 				continue
@@ -152,7 +156,7 @@ func (s *Service) count(ctx context.Context, project string, list []memory.Due) 
 
 // read reads a call; nil if it is gone meanwhile, or if another has its ID now. It fails with
 // memory.ErrStale while the ledger still shows the call as it was before it became due.
-func (s *Service) read(ctx context.Context, d memory.Due) (*call, error) {
+func (s *Service) read(ctx context.Context, d *memory.Due) (*call, error) {
 	ref := d.Ref
 	h, err := s.Ledger.Head(ctx, ref.Project, ref.ID)
 	switch {
@@ -179,7 +183,20 @@ func (s *Service) read(ctx context.Context, d memory.Due) (*call, error) {
 		}
 		after = list[len(list)-1].Seq
 	}
-	c := callOf(&h, msgs)
+	msgs = slices.DeleteFunc(h.Agent.Settings.Memory.Own(msgs), func(m memory.Message) bool { return m.Filed().CopyOf != 0 })
+	checks := check.Found(check.Of(msgs))
+	c := callOf(&h, msgs, checks)
+	if !slices.Equal(checks, h.Agent.Settings.Checks) {
+		err := s.SetChecks(ctx, d.Ref, h.Rev, checks)
+		if fault.Is(err, fault.NotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.rev++
+		d.Rev = c.rev // that change made the call due again
+	}
 	return &c, nil
 }
 

@@ -58,3 +58,22 @@ func (s *Agents) DeleteScore(ctx context.Context, project, id, score string) err
 		return memory.Change{Agent: &a}, nil
 	})
 }
+
+// SetChecks stores which checks have found something in a call, by their names. It returns
+// memory.ErrStale if the agent has another revision than rev.
+func (s *Agents) SetChecks(ctx context.Context, ref memory.Ref, rev int64, names []string) error {
+	stale := false
+	err := s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		if stale = h.Rev != rev; stale {
+			return memory.Change{}, nil
+		}
+		a := *h.Agent
+		a.Settings.Checks, a.Rev = names, rev+1
+		return memory.Change{Agent: &a}, nil
+	})
+	if err == nil && stale {
+		return memory.ErrStale
+	}
+	return err
+}

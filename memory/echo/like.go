@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // Limits of the comparison word by word.
@@ -44,7 +46,7 @@ func (x *aligner) alike(j int, heard string) (Finding, bool) {
 	}
 	if n < len(g) {
 		end := g[n-1].end
-		f.Outcome, f.Heard = Interrupted, k.Original[:end+marks(k.Original[end:])]
+		f.Outcome, f.Heard = Interrupted, k.Original[:end+text.Marks(k.Original[end:])]
 		if firstWord(f.Heard) == "" {
 			return f, false
 		}

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // Limits of the comparison of sentences in another order.
@@ -17,7 +17,7 @@ const (
 
 // pairReordered pairs an assistant message with an answer whose sentences it has in another order.
 func (x *aligner) pairReordered(i int, said string, known []int) bool {
-	if inside := strings.TrimRight(said, sentenceEnds+" \n"); x.orders > maxOrdered || !strings.ContainsAny(inside, sentenceEnds+"\n") {
+	if inside := strings.TrimRight(said, text.SentenceEnds+" \n"); x.orders > maxOrdered || !strings.ContainsAny(inside, text.SentenceEnds+"\n") {
 		return false
 	}
 	theirs := sentences(said)
@@ -67,9 +67,6 @@ func (x *aligner) reordered(j int, theirs []passage) (Finding, bool) {
 	}
 	return f, ok && (f.Outcome == Interrupted || covered == len(ours))
 }
-
-// sentenceEnds are the marks that end sentences.
-const sentenceEnds = ".?!…。？！।؟"
 
 // passage is a sentence, or a part of one behind an abbreviation.
 type passage struct {
@@ -141,44 +138,20 @@ func place(ours, theirs []passage) (covered int, ok bool) {
 	return covered, !slices.Contains(taken[covered:], true)
 }
 
-// sentences splits a text behind the marks that end sentences, and at line breaks. It returns nil
-// for a text that is too long.
-func sentences(text string) (list []passage) {
-	from, end, n := 0, 0, 0
-	add := func(to int) {
-		part := strings.TrimSpace(text[from:to])
-		from = to
+// sentences splits a text into its sentences. It returns nil for a text that is too long.
+func sentences(said string) (list []passage) {
+	n := 0
+	for part := range text.Sentences(said) {
 		switch words := likeWords(part); {
 		case len(words) > 0:
 			n += len(words)
 			list = append(list, passage{part, words, -1})
-		case part != "" && len(list) > 0: // an emoji
+		case len(list) > 0: // an emoji
 			list[len(list)-1].text += " " + part
 		}
-	}
-	for at, r := range text {
-		switch {
-		case len(list) > maxSentences || n > maxOrderable:
+		if len(list) > maxSentences || n > maxOrderable {
 			return nil
-		case at < end:
-		case r == '\n':
-			add(at)
-		case strings.ContainsRune(sentenceEnds, r):
-			end = at + marks(text[at:])
-			before, _ := utf8.DecodeLastRuneInString(text[:at])
-			behind, _ := utf8.DecodeRuneInString(text[end:])
-			next, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
-			switch {
-			case unicode.IsSpace(behind) && (r != '.' || !unicode.IsLower(next)),
-				unicode.IsLower(before) && unicode.IsUpper(behind), // joined without a space
-				strings.ContainsRune("。？！", r):
-				add(end)
-			}
 		}
-	}
-	add(len(text))
-	if len(list) > maxSentences || n > maxOrderable {
-		return nil
 	}
 	return list
 }

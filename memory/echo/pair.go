@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
@@ -140,8 +141,8 @@ func (x *aligner) noted(known []int, text, said string) (Finding, bool) {
 
 // brokenOff finds an answer that was cut and is followed by the platform's own words in the same
 // message: at least four of our words that do not end a sentence, then two words that begin one.
-func (x *aligner) brokenOff(i int, text string, known []int) bool {
-	theirs := likeWords(text)
+func (x *aligner) brokenOff(i int, whole string, known []int) bool {
+	theirs := likeWords(whole)
 	for _, j := range known {
 		if !x.speaks(j) {
 			continue
@@ -155,16 +156,16 @@ func (x *aligner) brokenOff(i int, text string, known []int) bool {
 			continue
 		}
 		at := theirs[same-1].end
-		at += marks(text[at:])
-		behind := strings.TrimSpace(text[at:])
+		at += text.Marks(whole[at:])
+		behind := strings.TrimSpace(whole[at:])
 		if r, _ := utf8.DecodeRuneInString(behind); !unicode.IsUpper(r) {
 			continue
 		}
 		end := ours[same-1].end
-		if strings.ContainsAny(k.Original[end:end+marks(k.Original[end:])], ".!?。！？") {
+		if strings.ContainsAny(k.Original[end:end+text.Marks(k.Original[end:])], ".!?。！？") {
 			continue // different texts may begin with the same sentence
 		}
-		x.pair(i, Finding{Known: j, Outcome: Interrupted, Heard: k.Original[:end+marks(k.Original[end:])], Confidence: sureLike})
+		x.pair(i, Finding{Known: j, Outcome: Interrupted, Heard: k.Original[:end+text.Marks(k.Original[end:])], Confidence: sureLike})
 		x.part(i, behind)
 		return true
 	}
@@ -235,7 +236,7 @@ func wholeWords(whole, prefix string) string {
 	if end == 0 {
 		return prefix
 	}
-	return whole[:end+marks(whole[end:])]
+	return whole[:end+text.Marks(whole[end:])]
 }
 
 // aligned is heard.AlignExact within the limits. It never returns an empty prefix as found.

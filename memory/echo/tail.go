@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // tail finds what is new after turn a of the list, which matches turn b of the ledger. Messages
@@ -203,7 +205,7 @@ func (x *aligner) otherFirst(s step) {
 // sentence reports whether a transcript ends as a sentence does.
 func sentence(s string) bool {
 	r, _ := utf8.DecodeLastRuneInString(strings.TrimSpace(s))
-	return strings.ContainsRune(sentenceEnds, r)
+	return strings.ContainsRune(text.SentenceEnds, r)
 }
 
 // note takes back the user message of turn j if it was not the caller's: all of it is in brackets,

@@ -61,15 +61,3 @@ func inWord(s string, r rune, n int) bool {
 func unspaced(r rune) bool {
 	return r > 0x0E00 && (unicode.Is(unicode.Han, r) || unicode.Is(unicode.Hiragana, r) || unicode.Is(unicode.Katakana, r) || unicode.Is(unicode.Thai, r))
 }
-
-// marks returns the length of the punctuation after a word at the beginning of s.
-func marks(s string) int {
-	n := 0
-	for _, r := range s {
-		if !unicode.IsPunct(r) || strings.ContainsRune("([{<«“‘¿¡", r) {
-			break
-		}
-		n += utf8.RuneLen(r)
-	}
-	return n
-}

@@ -136,7 +136,7 @@ func (a *Archive) fly(ctx context.Context, f *flight, ref memory.Ref, cold *memo
 	}
 	object, err := a.get(ctx, cold.Object, cold.Bytes)
 	if err == nil {
-		f.call, err = decode(ctx, ref, cold, object)
+		f.call, err = decode(ref, cold, object)
 	}
 	if err != nil {
 		if a.onFail != nil {

@@ -132,7 +132,7 @@ func check(name string, object []byte) error {
 }
 
 // decode returns the call in an object that encode made.
-func decode(ctx context.Context, ref memory.Ref, cold *memory.Cold, object []byte) (*Call, error) {
+func decode(ref memory.Ref, cold *memory.Cold, object []byte) (*Call, error) {
 	if err := check(cold.Object, object); err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func decode(ctx context.Context, ref memory.Ref, cold *memory.Cold, object []byt
 		return nil, err
 	}
 	c := &Call{bytes: int64(len(plain))}
-	err = export.Records(ctx, bytes.NewReader(plain), func(r export.Record) error {
+	err = export.Records(plain, func(r export.Record) error {
 		switch {
 		case r.Agent != nil:
 			c.Agent = r.Agent.Agent

@@ -143,7 +143,7 @@ func (k *Keeper) Move(ctx context.Context, ref memory.Ref) (bool, error) {
 		return false, fmt.Errorf("agent %s: %w", ref.ID, err)
 	}
 	// What will be read later must be what is deleted now.
-	back, err := decode(ctx, ref, &cold, object)
+	back, err := decode(ref, &cold, object)
 	if err == nil {
 		err = same(c, back)
 	}

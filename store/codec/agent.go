@@ -62,6 +62,7 @@ type settings struct {
 	Redact       redact.Rules       `json:"redact,omitzero"`
 	PausedUntil  int64              `json:"paused_until,omitempty"`
 	Scores       []memory.Score     `json:"scores,omitempty"`
+	Checks       []string           `json:"checks,omitempty"`
 	Cold         *memory.Cold       `json:"cold,omitempty"`
 }
 
@@ -92,7 +93,7 @@ func encodeSettings(s memory.Settings, cold *memory.Cold) ([]byte, error) {
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM, APIKey: string(s.LLM.APIKey),
 		Headers: secret.RevealMap(s.LLM.Headers), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
 		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory, Redact: s.Redact,
-		PausedUntil: s.PausedUntilMS, Scores: s.Scores, Cold: cold,
+		PausedUntil: s.PausedUntilMS, Scores: s.Scores, Checks: s.Checks, Cold: cold,
 	}
 	for _, u := range s.LLM.Upstreams {
 		out.Upstreams = append(out.Upstreams, upstream{
@@ -121,7 +122,7 @@ func decodeSettings(b []byte) (memory.Settings, *memory.Cold, error) {
 	s := memory.Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM, Silence: in.Silence,
 		Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope,
-		Memory: in.Memory, Redact: in.Redact, PausedUntilMS: in.PausedUntil, Scores: in.Scores,
+		Memory: in.Memory, Redact: in.Redact, PausedUntilMS: in.PausedUntil, Scores: in.Scores, Checks: in.Checks,
 	}
 	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), secret.Map(in.Headers)
 	for _, u := range in.Upstreams {

@@ -29,10 +29,11 @@ type Clashes struct {
 // count. It changes nothing. It fails with fault.Conflict if an import of another export is
 // unfinished.
 func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found Clashes, err error) {
-	in, _, err := newReader(r)
+	in, _, err := newReader(r, mayClash)
 	if err != nil {
 		return found, err
 	}
+	defer in.close()
 	had, err := to.Mark(ctx)
 	if err == nil && had != nil {
 		_, _, err = in.skip(had)
@@ -55,23 +56,12 @@ func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found C
 		return err
 	}
 	for {
-		b, err := in.line()
-		if err != nil {
-			return found, err
-		}
-		// Almost all lines; a message clashes only where its agent does.
-		if bytes.HasPrefix(b, []byte(`{"message":`)) {
-			continue
-		}
-		rec, end, err := decode(b, in.agent)
+		rec, _, end, err := in.next()
 		if err != nil {
 			return found, err
 		}
 		if end != nil {
 			return found, flush()
-		}
-		if rec.Agent != nil {
-			in.agent = rec.Agent
 		}
 		if rec.Agent != nil || rec.Endpoint != nil || rec.Event != nil || rec.Conversation != nil || rec.Value != nil {
 			if batch = append(batch, rec); len(batch) == batchRecords {
@@ -81,4 +71,14 @@ func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found C
 			}
 		}
 	}
+}
+
+// mayClash reports whether a line may clash, other than by its agent: almost all lines do not.
+func mayClash(line []byte) bool {
+	for _, kind := range []string{"message", "item", "working", "delivery"} {
+		if bytes.HasPrefix(line, []byte(`{"`+kind+`":`)) {
+			return false
+		}
+	}
+	return true
 }

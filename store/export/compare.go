@@ -42,10 +42,11 @@ type Comparison struct {
 // so nothing has to be remembered. Compare fails if the export is damaged. progress, if not nil, is
 // called after each record.
 func Compare(ctx context.Context, r io.Reader, from Source, progress func(Counts)) (c Comparison, err error) {
-	in, h, err := newReader(r)
+	in, h, err := newReader(r, nil)
 	if err != nil {
 		return c, err
 	}
+	defer in.close()
 	var want []byte // the line to find; nil after the last
 	var name string
 	var last *End

@@ -271,9 +271,9 @@ func encode(r Record) ([]byte, error) {
 	return plainJSON(l)
 }
 
-// decode reads a line and sets end if it is the last. of is the agent that messages belong to, the
-// last one read.
-func decode(b []byte, of *Agent) (r Record, end *End, err error) {
+// decode reads a line and sets end if it is the last. A message lacks the agent that it belongs to,
+// which is that of the last line of an agent.
+func decode(b []byte) (r Record, end *End, err error) {
 	var l line
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -294,10 +294,8 @@ func decode(b []byte, of *Agent) (r Record, end *End, err error) {
 		r.Endpoint = l.Endpoint.endpoint()
 	case l.Agent != nil:
 		r.Agent, err = l.Agent.agent()
-	case l.Message != nil && of == nil:
-		return r, nil, errors.New("is a message in front of every agent")
 	case l.Message != nil:
-		r.Message = &Message{Project: of.Project, AgentID: of.ID, Message: l.Message.Value()}
+		r.Message = &Message{Message: l.Message.Value()}
 	case l.Item != nil:
 		r.Item = l.Item.item()
 	case l.Record != nil:

@@ -75,12 +75,10 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	changed := false
 	err := s.db.Transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
-		m := &incoming{ctx: ctx, s: s, tx: tx}
-		if err := statements.Import(pg.NewStatements(ctx, tx), s.sealer, m, batch, had, mark); err != nil {
-			return err
-		}
+		m := &incoming{ctx: ctx, s: s, tx: tx, heads: map[int64]*incomingHead{}}
+		err := statements.Import(pg.NewStatements(ctx, tx), s.sealer, m, batch, had, mark)
 		changed = m.changed
-		return m.writeMessages()
+		return err
 	})
 	if err != nil {
 		return err
@@ -92,51 +90,137 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	return nil
 }
 
-// incoming is the transaction of an import as a statements.Store.
+// incoming is the transaction of an import as a statements.Store. Flush copies the rows of the
+// large tables.
 type incoming struct {
-	ctx      context.Context
-	s        *Store
-	tx       pgx.Tx
-	messages rows // written together
-	changed  bool // whether endpoints changed
+	ctx     context.Context
+	s       *Store
+	tx      pgx.Tx
+	rows    pg.Copy
+	heads   map[int64]*incomingHead // of agents that get messages or are new, by number
+	numbers map[string][]int64      // drawn from the sequences of tables, and free
+	changed bool                    // whether endpoints changed
+}
+
+// incomingHead is what a batch adds to an agent.
+type incomingHead struct {
+	head    *memory.Head // of a new agent
+	written int64
+}
+
+// number draws the number of a row.
+func (m *incoming) number(table string) (int64, error) {
+	if m.numbers == nil {
+		m.numbers = map[string][]int64{}
+	}
+	free := m.numbers[table]
+	if len(free) == 0 {
+		var err error
+		free, err = pg.Collect(m.ctx, m.tx, pgx.RowTo[int64], "SELECT nextval(pg_get_serial_sequence($1, 'no')) FROM generate_series(1, 100)", table)
+		if err != nil {
+			return 0, err
+		}
+	}
+	m.numbers[table] = free[1:]
+	return free[0], nil
 }
 
 // InsertAgent implements statements.Store.
 func (m *incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
-	b := &pgx.Batch{}
-	no, err := m.s.insertAgent(m.ctx, m.tx, b, h, private, 0)
+	no, err := m.number("agent")
 	if err != nil {
 		return 0, err
 	}
-	return no, m.tx.SendBatch(m.ctx, b).Close()
+	a := h.Agent
+	m.heads[no] = &incomingHead{head: h}
+	m.rows.Add("agent", []string{"no", "project", "id", "name", "channel", "status", "start_ms", "stop_ms", "message", "rev", "join_key", "join_hash", "settings"},
+		no, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS, a.Message, a.Rev, a.JoinKey, a.JoinHash,
+		m.s.sealer.Seal(private, statements.AgentOwner(a.Project, a.ID)))
+	if a.Status.Ended() {
+		m.rows.Add("report_due", []string{"project", "agent_no", "id", "rev"}, a.Project, no, a.ID, h.Rev)
+	}
+	there := map[string]bool{}
+	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
+		for _, k := range keys {
+			if !there[k] {
+				m.rows.Add("agent_key", []string{"project", "key", "agent_no", "shared", "live"}, a.Project, k, no, shared == 1, !a.Status.Ended())
+			}
+			there[k] = true
+		}
+	}
+	for _, tag := range h.Tags() {
+		m.rows.Add("agent_tag", []string{"project", "name", "value", "start_ms", "agent_no"}, a.Project, tag.Name, tag.Value, a.StartMS, no)
+	}
+	return no, nil
 }
 
-// InsertMessage implements statements.Store. writeMessages writes the message.
+// InsertMessage implements statements.Store.
 func (m *incoming) InsertMessage(no int64, msg *memory.Message, body string) error {
-	m.messages.set(-1, no, msg, body)
+	h := m.heads[no]
+	if h == nil {
+		h = &incomingHead{}
+		m.heads[no] = h
+	}
+	h.written += int64(len(body))
+	m.rows.Add("message", []string{"agent_no", "seq", "rev", "turn", "shown", "client_id", "body"}, no, msg.Seq, msg.Rev, msg.TurnID, msg.InHistory(), clientID(msg.ID), []byte(body))
 	return nil
 }
 
-// writeMessages writes the messages. Servers that have read their agents must read them again.
-func (m *incoming) writeMessages() error {
-	r := &m.messages
-	if len(r.nos) == 0 {
+// Insert implements statements.Store.
+func (m *incoming) Insert(table string, columns []string, values ...any) (no int64, err error) {
+	if table == "event" {
+		if no, err = m.number(table); err != nil {
+			return 0, err
+		}
+		columns, values = append([]string{"no"}, columns...), append([]any{no}, values...)
+	}
+	m.rows.Add(table, columns, values...)
+	return no, nil
+}
+
+// Flush implements statements.Store. Servers that have read the agents of the messages must read
+// them again.
+func (m *incoming) Flush() error {
+	var nos, written []int64
+	use := map[string]*memory.Usage{}
+	ended := map[string]*[memory.Statuses]int64{}
+	for no, h := range m.heads {
+		if h.head == nil {
+			nos, written = append(nos, no), append(written, h.written)
+			continue
+		}
+		m.rows.Add("agent_head", []string{"agent_no", "ver", "rev", "next_seq", "last_turn", "written", "tally"}, no, int64(1), h.head.Rev, h.head.NextSeq, h.head.LastTurn, h.written, h.head.Tally.Encode())
+		if a := h.head.Agent; a.Status.Ended() {
+			if use[a.Project] == nil {
+				use[a.Project], ended[a.Project] = &memory.Usage{}, &[memory.Statuses]int64{}
+			}
+			ended[a.Project][a.Status]++
+			use[a.Project].Messages += h.head.NextSeq - 1
+			use[a.Project].Bytes += h.written
+		}
+	}
+	for project, u := range use {
+		n := ended[project]
+		m.rows.Add("project_use", []string{"project", "stopped", "failed", "messages", "bytes"}, project, n[memory.Stopped], n[memory.Failed], u.Messages, u.Bytes)
+	}
+	table, err := m.rows.Flush(m.ctx, m.tx)
+	if err != nil {
+		if m.Taken(err) {
+			err = export.ErrTaken(err, "a row of table "+table+" for this part of the export")
+		}
+		return err
+	}
+	if len(nos) == 0 {
 		return nil
 	}
 	st := &pg.Parts{}
-	st.With("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
-		FROM (SELECT t.no, sum(octet_length(t.body)) AS n FROM unnest(?::bigint[], ?::text[]) t (no, body) GROUP BY t.no) u
-		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.bodies, r.nos)
-	st.With("used", `INSERT INTO project_use (project, bytes) SELECT a.project, sum(octet_length(t.body)) FROM unnest(?::bigint[], ?::text[]) t (no, body)
-		JOIN agent a ON a.no = t.no WHERE a.status IN (4, 6) GROUP BY a.project`, r.nos, r.bodies)
-	r.insert(st)
+	st.With("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n FROM unnest(?::bigint[], ?::bigint[]) u (no, n)
+		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, nos, written, nos)
+	st.With("used", `INSERT INTO project_use (project, bytes) SELECT a.project, sum(u.n) FROM unnest(?::bigint[], ?::bigint[]) u (no, n)
+		JOIN agent a ON a.no = u.no WHERE a.status IN (4, 6) GROUP BY a.project`, nos, written)
 	b := &pgx.Batch{}
 	st.Queue(b)
-	err := m.tx.SendBatch(m.ctx, b).Close()
-	if m.Taken(err) {
-		return export.ErrTaken(err, "a message of this part of the export")
-	}
-	return err
+	return m.tx.SendBatch(m.ctx, b).Close()
 }
 
 // InsertEndpoint implements statements.Store.
@@ -156,10 +240,9 @@ func (m *incoming) InsertDelivery(d *export.Delivery, eventNo, endpointNo, state
 	if first == 0 {
 		first = d.Created
 	}
-	_, err := m.tx.Exec(m.ctx, `INSERT INTO delivery (id, event_no, endpoint_no, project, state, attempt, retry, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms, urgent, replay_of, replay_no)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, false, $10, $11, $12, $13, $14, $15, 0)`, d.ID, eventNo, endpointNo, pg.Stored(d.Project), state, d.Attempt, d.Attempt > 0, d.DueMS, d.Fence,
-		pg.Stored(string(d.Reason)), d.Created, d.DoneMS, first, d.Urgent, d.ReplayOf)
-	return err
+	m.rows.Add("delivery", []string{"id", "event_no", "endpoint_no", "project", "state", "attempt", "retry", "due_ms", "fence", "claimed", "reason", "created_ms", "done_ms", "first_ms", "urgent", "replay_of", "replay_no"},
+		d.ID, eventNo, endpointNo, d.Project, state, int64(d.Attempt), d.Attempt > 0, d.DueMS, d.Fence, false, string(d.Reason), d.Created, d.DoneMS, first, d.Urgent, d.ReplayOf, int64(0))
+	return nil
 }
 
 // CountKey implements statements.Store. Working memories are not counted.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -93,6 +94,14 @@ func (m incoming) InsertMessage(no int64, msg *memory.Message, body string) erro
 	}
 	return m.t.insertMessage(no, msg, body)
 }
+
+// Insert implements statements.Store.
+func (m incoming) Insert(table string, columns []string, values ...any) (int64, error) {
+	return m.t.Insert("INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")", values...)
+}
+
+// Flush implements statements.Store.
+func (incoming) Flush() error { return nil }
 
 // InsertEndpoint implements statements.Store.
 func (m incoming) InsertEndpoint(e *webhook.Endpoint) error {

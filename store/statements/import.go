@@ -2,6 +2,7 @@ package statements
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -31,6 +32,8 @@ type Store interface {
 	InsertAgent(h *memory.Head, private []byte) (no int64, err error)
 	// InsertMessage stores a message of the agent with that number.
 	InsertMessage(no int64, m *memory.Message, body string) error
+	// Insert stores a row of table item, event or attempt. It returns the number of an event.
+	Insert(table string, columns []string, values ...any) (no int64, err error)
 	// InsertEndpoint stores a new endpoint.
 	InsertEndpoint(e *webhook.Endpoint) error
 	// InsertDelivery stores a delivery without its attempts.
@@ -42,13 +45,15 @@ type Store interface {
 	// Inserted stores what goes with a record that was just inserted: the words by which it is
 	// found, and, where nothing else counts it, what it uses.
 	Inserted(spaceNo int64, v *export.Value) error
+	// Flush stores what the calls before have left to it.
+	Flush() error
 	// Taken reports whether a statement failed because such a row exists.
 	Taken(err error) bool
 }
 
 // Import stores records in one transaction and replaces the mark; see export.Target.
 func Import(db Writer, s encryption.Sealer, to Store, batch []export.Record, had, mark []byte) error {
-	m := importing{db, s, to, map[memory.Ref]int64{}}
+	m := importing{db, s, to, map[memory.Ref]int64{}, map[name]int64{}, map[name]int64{}}
 	// First, so that another import waits here.
 	if err := m.move(had, mark); err != nil {
 		return err
@@ -58,15 +63,20 @@ func Import(db Writer, s encryption.Sealer, to Store, batch []export.Record, had
 			return err
 		}
 	}
-	return nil
+	return to.Flush()
 }
+
+// name is the ID of something of a project.
+type name struct{ project, id string }
 
 // importing is a batch under way.
 type importing struct {
-	db     Writer
-	sealer encryption.Sealer
-	to     Store
-	nos    map[memory.Ref]int64 // numbers of agents
+	db        Writer
+	sealer    encryption.Sealer
+	to        Store
+	nos       map[memory.Ref]int64 // numbers of agents
+	events    map[name]int64       // of this batch
+	endpoints map[name]int64
 }
 
 // move replaces a mark by another.
@@ -182,14 +192,15 @@ func (m *importing) message(msg *export.Message) error {
 	return m.taken(m.to.InsertMessage(no, &msg.Message, body), "message %d of agent %s", msg.Seq, msg.AgentID)
 }
 
+var itemColumns = []string{"project", "id", "agent_no", "seq", "user_id", "session_id", "task_id", "agent_id"}
+
 func (m *importing) item(it *export.Item) error {
 	no, err := m.agentNo(it.Project, it.AgentID)
 	if err != nil {
 		return err
 	}
 	r := &it.Row
-	_, err = m.db.Exec("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		r.Project, r.ID, no, it.Seq, r.UserID, r.SessionID, r.TaskID, r.AgentID)
+	_, err = m.to.Insert("item", itemColumns, r.Project, r.ID, no, it.Seq, r.UserID, r.SessionID, r.TaskID, r.AgentID)
 	return m.taken(err, "item %s of project %s", r.ID, r.Project)
 }
 
@@ -234,6 +245,8 @@ func (m *importing) value(v *export.Value) error {
 	return err
 }
 
+var eventColumns = []string{"id", "agent_no", "agent_id", "project", "type", "created_ms", "body"}
+
 func (m *importing) event(e *export.Event) (err error) {
 	no := int64(0)
 	if e.AgentID != "" {
@@ -241,16 +254,12 @@ func (m *importing) event(e *export.Event) (err error) {
 			return err
 		}
 	}
-	_, err = m.db.Exec("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, []byte(e.Body))
+	m.events[name{e.Project, e.ID}], err = m.to.Insert("event", eventColumns, e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, []byte(e.Body))
 	return m.taken(err, "event %s", e.ID)
 }
 
 func (m *importing) delivery(d *export.Delivery) error {
-	event, err := number(m.db, "SELECT no FROM event WHERE id = ? AND project = ?", d.Event, d.Project)
-	if err == nil && event == 0 {
-		err = fault.New(fault.Invalid, "delivery %d is of an event %q that is not there", d.ID, d.Event)
-	}
+	event, err := m.eventNo(d)
 	if err != nil {
 		return err
 	}
@@ -266,21 +275,45 @@ func (m *importing) delivery(d *export.Delivery) error {
 		return m.taken(err, "delivery %d", d.ID)
 	}
 	for i := range d.Attempts {
-		if err := InsertAttempt(m.db, d.ID, int64(i-len(d.Attempts)), &d.Attempts[i]); err != nil {
+		row, err := attemptRow(d.ID, int64(i-len(d.Attempts)), &d.Attempts[i])
+		if err == nil {
+			_, err = m.to.Insert("attempt", attemptFields, row...)
+		}
+		if err != nil {
 			return m.taken(err, "an attempt of delivery %d", d.ID)
 		}
 	}
 	return nil
 }
 
+// eventNo returns the number of a delivery's event.
+func (m *importing) eventNo(d *export.Delivery) (int64, error) {
+	k := name{d.Project, d.Event}
+	if no := m.events[k]; no != 0 {
+		return no, nil
+	}
+	no, err := number(m.db, "SELECT no FROM event WHERE id = ? AND project = ?", d.Event, d.Project)
+	if err == nil && no == 0 {
+		err = fault.New(fault.Invalid, "delivery %d is of an event %q that is not there", d.ID, d.Event)
+	}
+	m.events[k] = no
+	return no, err
+}
+
+var attemptFields = []string{"delivery_id", "n", "fence", "started_ms", "duration_ms", "status", "error_class", "error", "response", "truncated", "detail"}
+
+// attemptRow returns attemptFields of an attempt.
+func attemptRow(delivery, fence int64, a *webhook.Attempt) ([]any, error) {
+	detail, err := webhook.EncodeDetail(a.Detail)
+	return []any{delivery, int64(a.N), fence, a.StartedMS, a.DurationMS, int64(a.Status), a.ErrorClass, a.Error, a.Response, a.Truncated, detail}, err
+}
+
 // InsertAttempt stores an attempt of a delivery.
 func InsertAttempt(db Writer, delivery, fence int64, a *webhook.Attempt) error {
-	detail, err := webhook.EncodeDetail(a.Detail)
-	if err != nil {
-		return err
+	row, err := attemptRow(delivery, fence, a)
+	if err == nil {
+		_, err = db.Exec("INSERT INTO attempt ("+strings.Join(attemptFields, ", ")+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row...)
 	}
-	_, err = db.Exec(`INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, delivery, int64(a.N), fence, a.StartedMS, a.DurationMS, int64(a.Status), a.ErrorClass, a.Error, a.Response, a.Truncated, detail)
 	return err
 }
 
@@ -288,10 +321,15 @@ func InsertAttempt(db Writer, delivery, fence int64, a *webhook.Attempt) error {
 // one row.
 func (m *importing) endpointNo(d *export.Delivery) (int64, error) {
 	if !d.Gone {
+		k := name{d.Project, d.Endpoint}
+		if no := m.endpoints[k]; no != 0 {
+			return no, nil
+		}
 		no, err := number(m.db, "SELECT no FROM endpoint WHERE id = ? AND project = ?", d.Endpoint, d.Project)
 		if err == nil && no == 0 {
 			err = fault.New(fault.Invalid, "delivery %d is for an endpoint %q that is not there", d.ID, d.Endpoint)
 		}
+		m.endpoints[k] = no
 		return no, err
 	}
 	for {

@@ -39,6 +39,7 @@ export function query(values) {
 
 export const calls = (filter, options) => get("/v1/agents" + query(filter), options);
 export const call = id => get(agent(id));
+export const findings = async id => (await get(agent(id) + "/checks")).findings;
 export const join = body => request("POST", "/v1/agents", body);
 export const leave = id => request("POST", agent(id) + "/leave");
 export const interrupt = (id, body) => request("POST", agent(id) + "/interrupt", body);

@@ -4,10 +4,10 @@ import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {times, timeline} from "/page/timeline.js";
 import {steps, told, waterfall} from "/page/told.js";
-import {copy, ended, failure, firstTokens, ghost, interrupted, length, lost, median, method, offset, percent, plain, shareUnheard, split, struck, usd, when} from "/page/words.js";
+import {checks, copy, ended, failure, firstTokens, ghost, interrupted, length, lost, median, method, offset, percent, plain, shareUnheard, split, struck, usd, when} from "/page/words.js";
 
 export function callPage({draw, args: [id]}) {
-  const view = {agent: null, messages: [], error: "", live: "", zoom: 1, scroll: 0, selected: Number(new URLSearchParams(location.search).get("turn")) || 0, requests: new Map()};
+  const view = {agent: null, messages: [], findings: [], error: "", live: "", zoom: 1, scroll: 0, selected: Number(new URLSearchParams(location.search).get("turn")) || 0, requests: new Map()};
   let tail, timer, width = 900;
   const redraw = () => { timer = 0; width = document.getElementById("main")?.querySelector(".call")?.clientWidth || width; draw(template(view, width, act)); };
   const soon = () => { timer ||= requestAnimationFrame(redraw); };
@@ -33,6 +33,10 @@ export function callPage({draw, args: [id]}) {
     }
     soon();
   }
+  // findings reads what the checks have found, which a call's end and late evidence change.
+  async function findings() {
+    try { view.findings = await api.findings(id); soon(); } catch { /* the call is shown without */ }
+  }
   const put = m => {
     const at = view.messages.findIndex(o => o.seq === m.seq);
     if (at < 0) view.messages.push(m); else view.messages[at] = {...view.messages[at], ...m};
@@ -43,6 +47,7 @@ export function callPage({draw, args: [id]}) {
       [view.agent, view.messages] = await Promise.all([api.call(id), api.messages(id)]);
       redraw();
       given();
+      findings();
       if (!ended(view.agent)) follow();
     } catch (e) {
       view.error = e.message;
@@ -62,7 +67,7 @@ export function callPage({draw, args: [id]}) {
     tail.addEventListener("state", e => { view.state = JSON.parse(e.data).state; soon(); });
     tail.addEventListener("agent", e => {
       Object.assign(view.agent, JSON.parse(e.data));
-      if (ended(view.agent)) { tail.close(); view.live = ""; refresh(); }
+      if (ended(view.agent)) { tail.close(); view.live = ""; refresh(); findings(); }
       soon();
     });
   }
@@ -94,6 +99,7 @@ function template(v, width, act) {
       <p class="quiet">${facts(v.agent, shown)}</p>
       <dl class="numbers">${numbers(v.agent, v.messages, shown).map(([value, label, bad]) => html`<div><dt>${label}</dt><dd class=${bad ? "bad" : ""}>${value}</dd></div>`)}</dl>
       ${scores(v.agent.scores?.filter(s => s.turn_id == null))}
+      ${found(v.findings, select)}
       ${timeline(shown, width, v, act)}
       <ol class="transcript">${lines(shown, first, v.selected, select, v.agent.scores)}</ol>
       ${shown.length ? html`<button @click=${() => copy(transcript(shown, first))}>Copy transcript</button>` : html`<p class="quiet">Nothing was said yet.</p>`}
@@ -107,6 +113,12 @@ function facts(a, messages) {
     start && to > start ? length(to - start) : "", ...Object.entries(a.labels ?? {}).map(([k, value]) => `${k}=${value}`), a.reason && a.reason !== "OK" ? a.reason : ""];
   return out.filter(Boolean).map((part, i) => html`${i ? " · " : ""}<span>${part}</span>`);
 }
+
+// found lists what the checks have found, each with the words that show it.
+const found = (list, select) => list.length ? html`<ul class="look" aria-label="Findings">${list.map(f => html`<li><button class="chip bad" title=${f.check} @click=${() => select(f.at.seq)}>${what(f)}</button>
+  <q dir="auto">${f.at.text}</q> <span class="quiet">${before[f.check]} in turn ${f.before.turn_id}: <q dir="auto">${f.before.text}</q></span></li>`)}</ul>` : nothing;
+const what = f => f.check === "asked_again" ? `${f.by === "user" ? "caller" : "agent"} asked again` : `${checks[f.check] ?? f.check}${f.ms ? ` for ${length(f.ms)}` : ""}`;
+const before = {repeated: "said before", unheard: "not heard", talked_over: "the caller said", silence: "after", asked_again: "asked before"};
 
 // scores shows scores as chips, with comments and authors in their titles.
 const scores = list => list?.length ? html`<p class="chips">${list.map(scoreChip)}</p>` : nothing;

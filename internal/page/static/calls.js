@@ -3,10 +3,10 @@
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {strip} from "/page/timeline.js";
-import {choice, ended, failure, length, percent, plain, split, struck, usd, when} from "/page/words.js";
+import {checks, choice, ended, failure, length, percent, plain, split, struck, usd, when} from "/page/words.js";
 
 const pageSize = 50, everyMS = 3000, live = "running,starting,recovering,stopping,idle";
-const fields = ["q", "status", "since", "platform", "label", "score", "user_id", "interrupted", "failed", "ghosts"];
+const fields = ["q", "status", "since", "platform", "label", "score", "check", "user_id", "interrupted", "failed", "ghosts"];
 
 export function callsPage({draw, go}) {
   const filter = Object.fromEntries(fields.map(k => [k, new URLSearchParams(location.search).get(k) ?? ""]));
@@ -109,6 +109,7 @@ function template(v, last, set, more, seen) {
       ${toggle("failed", "LLM failed", "Calls in which the LLM failed")}
       ${toggle("ghosts", "ghosts", "Calls with answers that were replaced before they were heard")}
       ${f.score ? html`<button class="set" aria-label="Calls with any score" @click=${() => set("score", "")}>${f.score.replace("=", " ")} ×</button>` : nothing}
+      ${f.check ? html`<button class="set" aria-label="Calls with any findings" @click=${() => set("check", "")}>${checks[f.check] ?? f.check} ×</button>` : nothing}
       ${f.user_id ? html`<button class="set" aria-label="Calls of every caller" @click=${() => set("user_id", "")}>${f.user_id} ×</button>` : nothing}
     </div>
     ${failure(v.error)}
@@ -136,6 +137,7 @@ function row(a, messages, set, priced) {
     <td class="wide"><span class="chips">${a.platform ? html`<span class="chip">${a.platform}</span>` : nothing}
       ${Object.entries(a.labels ?? {}).map(([k, value]) => html`<button class="chip" title=${`Calls with ${k}=${value}`} @click=${() => set("label", `${k}=${value}`)}>${value}</button>`)}
       ${(a.scores ?? []).filter(s => s.turn_id == null).map(s => html`<button class="chip score" title=${`Calls with the score ${s.name} ${s.value}`} @click=${() => set("score", `${s.name}=${s.value}`)}>${s.name} ${String(s.value)}</button>`)}
+      ${(a.checks ?? []).map(c => html`<button class="chip bad" title="Calls with this finding" @click=${() => set("check", c)}>${checks[c] ?? c}</button>`)}
       ${t.failures ? html`<span class="chip bad">LLM failed</span>` : nothing}${t.ghosts ? html`<span class="chip">${t.ghosts} ${t.ghosts === 1 ? "ghost" : "ghosts"}</span>` : nothing}</span>${t.generated_tokens ? strip(t.generated_tokens - t.unheard_tokens, t.unheard_tokens) : nothing}</td>
     <td class="words"><div dir="auto">${heard}${struck(rest)}</div></td>
     <td class="n wide">${a.turns}</td>

@@ -3,7 +3,7 @@
 
 import {html, nothing, svg} from "/page/lit-html.js";
 import * as api from "/page/api.js";
-import {choice, ended, failure, length, moment, percent, usd, when} from "/page/words.js";
+import {checks, choice, ended, failure, length, moment, percent, shareUnheard, usd, when} from "/page/words.js";
 
 const everyMS = 30000, usual = "168h", few = 30; // below so many answers nothing is compared
 const spans = [["24h", "last 24 h"], ["168h", "last 7 days"], ["720h", "last 30 days"], ["2160h", "last 90 days"], ["8760h", "last 12 months"]];
@@ -25,9 +25,22 @@ export function overviewPage({draw, go, may}) {
         api.calls({since: view.since, interrupted: "true", limit: 50, ...filter}),
         api.overview("1h"),
       ]);
-      Object.assign(view, {data: {now, before, calls: calls.agents, hooks: hooks.webhooks}, error: ""});
+      Object.assign(view, {data: {now, before, calls: calls.agents, worst: await worst(calls.agents), hooks: hooks.webhooks}, error: ""});
     } catch (e) { view.error = e.message; }
     redraw();
+  }
+  // worst returns the calls in which most was not heard, in words as everywhere on this page. The
+  // list has tokens, which choose whose words are read.
+  const words = new Map();
+  async function worst(calls) {
+    const tokens = a => a.tally.generated_tokens ? a.tally.unheard_tokens / a.tally.generated_tokens : 0;
+    const some = calls.filter(ended).sort((a, b) => tokens(b) - tokens(a)).slice(0, 10);
+    await Promise.all(some.map(async a => {
+      const key = `${a.agent_id} ${a.messages} ${a.tally.unheard_tokens}`;
+      if (!words.has(key)) words.set(key, await api.messages(a.agent_id).then(shareUnheard, () => 0));
+      a.lost = words.get(key);
+    }));
+    return some.sort((a, b) => b.lost - a.lost).slice(0, 5);
   }
   const timer = setInterval(() => { if (!document.hidden) read(); }, everyMS);
   read();
@@ -35,6 +48,7 @@ export function overviewPage({draw, go, may}) {
   return () => clearInterval(timer);
 }
 
+const count = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
 const whole = n => n.toLocaleString();
 const share = n => n == null ? "–" : percent(n);
 const failed = f => f.answers + f.failures ? f.failures / (f.answers + f.failures) : null;
@@ -44,7 +58,7 @@ function template(v, may, set) {
   const d = v.data;
   return html`<div class="filters"><h1>Overview</h1>${choice("Time", v.since, spans, s => set("since", s), usual)}
       <input class="label" aria-label="Label" placeholder="label=value" .value=${v.label} @change=${e => set("label", e.target.value.trim())}>
-      ${d ? html`<span class="quiet who-am-i">${whole(d.now.totals.calls)} calls, ${whole(d.now.totals.answers)} answers</span>` : nothing}</div>
+      ${d ? html`<span class="quiet who-am-i">${count(d.now.totals.calls, "call")}, ${count(d.now.totals.answers, "answer")}</span>` : nothing}</div>
     ${failure(v.error)}
     ${d ? report(d, v, may, set) : v.error ? nothing : html`<p class="quiet">Reading…</p>`}`;
 }
@@ -55,17 +69,18 @@ function report(d, v, may, set) {
   const reasons = Object.entries(t.failures_by_upstream ?? {}).map(([k, n]) => `${k} ${whole(n)}`).join(", ");
   return html`<p class="card answer" role="status">${sentence(d)}</p>
   <div class="charts four">
-    ${card("Answers that were cut off", share(t.interrupted_share), change(t, b, f => f.interrupted_share), to({interrupted: "true"}, `${whole(t.interruptions)} of ${whole(t.answers)} answers`), d, f => f.interrupted_share, share)}
-    ${card("Words never heard", share(t.unheard_share), change(t, b, f => f.unheard_share), `${whole(t.unheard_words)} of ${whole(t.words)} words`, d, f => f.unheard_share, share)}
+    ${card("Answers that were cut off", share(t.interrupted_share), change(t, b, f => f.interrupted_share), to({interrupted: "true"}, `${whole(t.interruptions)} of ${count(t.answers, "answer")}`), d, f => f.interrupted_share, share)}
+    ${card("Words never heard", share(t.unheard_share), change(t, b, f => f.unheard_share), `${whole(t.unheard_words)} of ${count(t.words, "word")}`, d, f => f.unheard_share, share)}
     ${t.cost ? card("Paid for words never heard", usd(t.cost.unheard_usd), nothing, `of ${usd(t.cost.usd)} for the model${b.cost ? ` · ${usd(b.cost.unheard_usd)} before` : ""}`, d, f => f.cost?.unheard_usd, usd)
-      : card("Calls", whole(t.calls), nothing, `${whole(t.turns)} turns · ${whole(b.calls)} calls before`, d, f => f.calls, whole)}
-    ${card("Failed answers", share(failed(t)), change(t, b, failed), to({failed: "true"}, `${whole(t.failures)} failures${reasons ? ": " + reasons : ""}`), d, failed, share)}
+      : card("Calls", whole(t.calls), nothing, `${count(t.turns, "turn")} · ${count(b.calls, "call")} before`, d, f => f.calls, whole)}
+    ${card("Failed answers", share(failed(t)), change(t, b, failed), to({failed: "true"}, `${count(t.failures, "failure")}${reasons ? ": " + reasons : ""}`), d, failed, share)}
   </div>
-  <div class="charts two">${times(d)}${look(d.calls, v)}</div>
+  ${t.checks ? html`<p class="chips">${Object.entries(t.checks).sort((x, y) => y[1] - x[1]).map(([k, n]) => html`<a class="chip bad" href=${"/" + api.query({since: v.since, label: v.label, check: k})}>${checks[k] ?? k}: ${count(n, "call")}</a>`)}</p>` : nothing}
+  <div class="charts two">${times(d)}${look(d.worst, v)}</div>
   <section class="card"><div class="filters"><h2>Where it differs</h2>${[...dims, ...labels(d.calls)].filter(k => k !== "label." + name).map(k => html`<button aria-pressed=${d.now.group_by === k} class=${d.now.group_by === k ? "set" : ""} @click=${() => set("by", k)}>${k.replace("label.", "")}</button>`)}</div>
     ${d.now.groups?.length ? groups(d.now) : html`<p class="quiet">No call that has ended has a ${d.now.group_by.replace("label.", "")}.</p>`}</section>
   <p class="quiet">Counts are of calls that started in this time and have ended; ▲ and ▼ compare with ${when(Date.parse(d.before.since))} to ${when(Date.parse(d.before.until))}.
-    ${d.now.pending_calls ? `${whole(d.now.pending_calls)} calls are still being counted. ` : nothing}
+    ${d.now.pending_calls ? `${count(d.now.pending_calls, "call")} ${d.now.pending_calls === 1 ? "is" : "are"} still being counted. ` : nothing}
     Webhooks: ${hooks(d.hooks.pending, "pending", may)} pending, ${hooks(d.hooks.dead, "dead", may)} dead.</p>`;
 }
 
@@ -136,11 +151,9 @@ function times({now}) {
     <div class="ends quiet"><span>${when(Date.parse(now.since))}</span><span>at most ${length(top)}</span><span>${when(Date.parse(now.until))}</span></div></section>`;
 }
 
-// look lists the calls of the newest that were cut off in which most was not heard.
-function look(calls, v) {
-  const lost = a => a.tally.generated_tokens ? a.tally.unheard_tokens / a.tally.generated_tokens : 0;
-  const list = calls.filter(ended).sort((a, b) => lost(b) - lost(a)).slice(0, 5);
-  return html`<section class="card"><h2>Calls to look at</h2>${list.length ? html`<ul class="look">${list.map(a => html`<li><a href=${"/calls/" + encodeURIComponent(a.agent_id)}>${a.name || a.agent_id}</a> <span class="bad">${percent(lost(a))} never heard</span>
+// look lists calls that were cut off.
+function look(list, v) {
+  return html`<section class="card"><h2>Calls to look at</h2>${list.length ? html`<ul class="look">${list.map(a => html`<li><a href=${"/calls/" + encodeURIComponent(a.agent_id)}>${a.name || a.agent_id}</a> <span class="bad">${percent(a.lost)} never heard</span>
       <div class="quiet">${[`cut off ${a.tally.interruptions} of ${a.tally.answers}`, a.platform, ...Object.values(a.labels ?? {})].filter(Boolean).join(" · ")}</div></li>`)}</ul>
     <a href=${"/" + api.query({since: v.since, label: v.label, interrupted: "true"})}>all that were cut off</a>` : html`<p class="quiet">No answer was cut off.</p>`}</section>`;
 }

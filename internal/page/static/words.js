@@ -107,6 +107,9 @@ const methods = {
   disconnect_only: "what was sent until the connection ended",
   assumed_full: "assumed: nothing says otherwise",
 };
+// checks are what the page says for the checks that have found something.
+export const checks = {repeated: "said again what was heard", unheard: "referred to what was not heard", talked_over: "talked over the caller", silence: "kept the caller waiting", asked_again: "asked again"};
+
 export const method = name => methods[name] ?? name;
 
 // bytes is a size: 812 B, 1.4 kB.

@@ -36,6 +36,8 @@ class AgentShown(_AgentShown, total=False):
     platform: str
     # Scores of the call and its turns; absent if there are none.
     scores: list[Score]
+    # Checks that have found something in a call that has ended; absent if there are none.
+    checks: list[str]
     # Keys that find the agent besides its ID: the platform's names of the call.
     keys: list[str]
     # The agent that had the key before; it has ended.
