@@ -82,16 +82,16 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 	if err != nil {
 		return nil, err
 	}
+	archived, err := app.OpenArchive(c)
+	if err != nil {
+		return nil, errors.Join(err, there.Close())
+	}
 	r, file := there.(*sqlite.Reader)
 	if !file {
 		if err := there.Close(); err != nil {
 			return nil, err
 		}
-		return openTables(ctx, c)
-	}
-	archived, err := app.OpenArchive(c)
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
+		return openTables(ctx, c, archived)
 	}
 	s, err := store.OpenArchivedSQLite(ctx, fileOptions(c), engine.Options{}, archived)
 	if err != nil {
