@@ -74,6 +74,8 @@ type Config struct {
 	MemoryModel       string        `env:"HEARDLOG_MEMORY_MODEL" validate:"line"`
 	CredentialRefs    string        `env:"HEARDLOG_CREDENTIAL_REFS" validate:"line"`
 	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
+	Archive           string        `env:"HEARDLOG_ARCHIVE" validate:"line"`
+	ArchiveAfter      time.Duration `env:"HEARDLOG_ARCHIVE_AFTER" envDefault:"0" validate:"min=0s,max=876000h"`
 	Redact            []Redact      `env:"HEARDLOG_REDACT"`
 
 	MessageQuota int64 `env:"HEARDLOG_MAX_PROJECT_MESSAGES" envDefault:"100000000" validate:"min=0,max=1000000000000"`

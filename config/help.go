@@ -62,6 +62,8 @@ var help = map[string]string{
 	"HEARDLOG_CREDENTIAL_REFS":         "Environment variables that HEARDLOG_MEMORY_MODEL may name in credentials_ref, ca_cert_ref and client_cert_ref, comma separated. With AWS_SECRET_ACCESS_KEY, its backups may go to a bucket.",
 	"HEARDLOG_MEMORY_MODEL":            "File with an OSSA MemoryModel document, YAML or JSON, for agents whose join names no model. Variables in it are those of the environment. If empty, there is none.",
 	"HEARDLOG_RETENTION":               "How long a stopped agent is kept. 0 = forever.",
+	"HEARDLOG_ARCHIVE":                 "Folder or bucket (s3://bucket/prefix?endpoint=URL&region=NAME) with the messages of calls that have left the store. The keys of a bucket come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. It stays set for as long as calls are there. If empty, there is none.",
+	"HEARDLOG_ARCHIVE_AFTER":           "How long after its end a call moves into HEARDLOG_ARCHIVE. 0 = none moves.",
 	"HEARDLOG_REDACT":                  "Personal data to replace in texts before they are stored or sent in events: some of card, iban, phone, email and secret, comma separated, or a JSON array of {project, types, own, upstream}. Without project, an entry is for every project.",
 	"HEARDLOG_RATE_LIMIT":              "What one project may do per second at each server: a number of requests, or a list such as requests=100,messages=2000,bytes=4000000. Messages count when they are stored, bytes are those of request bodies. 0 = no limit.",
 	"HEARDLOG_MAX_PROJECT_MESSAGES":    "Messages that one project may have stored. New ones beyond it are refused; answers to earlier messages are still stored. 0 = no limit.",

@@ -197,6 +197,9 @@ func (c *Config) checkTogether(m mistakes) {
 	if c.RecallEmbeddings && c.Embeddings.URL == "" {
 		m.set("HEARDLOG_RECALL_EMBEDDINGS", "requires HEARDLOG_EMBEDDINGS_URL, the endpoint that makes them")
 	}
+	if c.ArchiveAfter > 0 && c.Archive == "" {
+		m.set("HEARDLOG_ARCHIVE_AFTER", "requires HEARDLOG_ARCHIVE, where the calls move to")
+	}
 	if c.AutoJoin != nil && *c.AutoJoin && c.LLM.URL == "" {
 		m.set("HEARDLOG_AUTO_JOIN", "requires HEARDLOG_LLM_URL, the upstream of agents that are created by themselves")
 	}

@@ -17,6 +17,8 @@ const (
 	OldDeletions   = "old_deletions"   // deletions of records are forgotten
 	OldErasures    = "old_erasures"    // erasures of callers are forgotten
 	Reports        = "reports"         // calls that have ended are counted for reports
+	Archive        = "archive"         // a call that ended long ago moves into the archive
+	ArchiveObjects = "archive_objects" // objects of the archive that no call needs are deleted
 	OldDeliveries  = "old_deliveries"  // webhook deliveries that ended long ago are forgotten
 )
 

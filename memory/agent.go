@@ -86,6 +86,8 @@ type Agent struct {
 	// contain secrets of other services: it is stored (encrypted if a key is set) and never shown
 	// whole.
 	Properties json.RawMessage
+	// Cold is the place of the messages in an archive, nil if they are in the store.
+	Cold *Cold
 }
 
 // Ref returns the name of the agent.

@@ -225,6 +225,8 @@ type MessageQuery struct {
 	IDs []string
 	// Turn, if not nil, selects the messages of one turn.
 	Turn *int64
+	// Agent is the agent as it was last read. The engine sets it, for an archive below it.
+	Agent *Agent
 }
 
 // Ledger keeps agents and their messages for package agents. Package engine implements it over
@@ -253,7 +255,8 @@ type Ledger interface {
 	// not be shown. Reads of the agent that begin meanwhile wait for the outcome.
 	// Without early all is as after Update, and done is not called.
 	UpdateEarly(ctx context.Context, project, id string, decide Decision, done func(error)) (early bool, err error)
-	// Head returns the agent's head, or fault.NotFound.
+	// Head returns the agent's head, or fault.NotFound. If the agent's messages are in an archive
+	// that cannot be read, the head has no last message.
 	Head(ctx context.Context, project, id string) (Head, error)
 	// Recent returns the head and the newest n messages, oldest first, as of one moment; with
 	// historyOnly only those that Message.InHistory shows. It fails with fault.NotFound if the

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/heardlog/heardlog/store/archive"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/sqlite"
@@ -14,31 +15,48 @@ import (
 // SQLite is a store in a file or in memory.
 type SQLite struct {
 	*engine.Engine
+	archive.Reads
 	sqliteDriver // one level deeper, so that the engine's methods hide the driver's
 }
 
 type sqliteDriver struct{ *sqlite.Store }
 
-// OpenSQLite opens a file, or a store in memory. See sqlite.Open for its errors.
+// OpenSQLite opens a file, or a store in memory, none of whose calls is in an archive. See
+// sqlite.Open for its errors.
 func OpenSQLite(ctx context.Context, o sqlite.Options, eo engine.Options) (*SQLite, error) {
+	return OpenArchivedSQLite(ctx, o, eo, archive.New(nil))
+}
+
+// OpenArchivedSQLite is OpenSQLite for a store some of whose calls may be in an archive.
+func OpenArchivedSQLite(ctx context.Context, o sqlite.Options, eo engine.Options, a *archive.Archive) (*SQLite, error) {
 	s, err := sqlite.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	return &SQLite{engine.New(s, eo), sqliteDriver{s}}, nil
+	all := archive.NewStore(s, a)
+	return &SQLite{engine.New(all, eo), all.Reads(), sqliteDriver{s}}, nil
 }
+
+// Rows returns the store without its archive.
+func (s *SQLite) Rows() archive.Rows { return s.Store }
 
 // Postgres is a store in a database that other servers may use too.
 type Postgres struct {
 	*engine.Engine
+	archive.Reads
 	postgresDriver
 }
 
 type postgresDriver struct{ *postgres.Store }
 
-// OpenPostgres opens a database. See postgres.Open for its errors. eo need not set Shared and
-// Epoch.
+// OpenPostgres opens a database, none of whose calls is in an archive. See postgres.Open for its
+// errors. eo need not set Shared and Epoch.
 func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*Postgres, error) {
+	return OpenArchivedPostgres(ctx, o, eo, archive.New(nil))
+}
+
+// OpenArchivedPostgres is OpenPostgres for a database some of whose calls may be in an archive.
+func OpenArchivedPostgres(ctx context.Context, o postgres.Options, eo engine.Options, a *archive.Archive) (*Postgres, error) {
 	var e atomic.Pointer[engine.Engine]
 	o.OnLoss = func() {
 		if e := e.Load(); e != nil {
@@ -56,6 +74,10 @@ func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*
 		eo.Timeout = o.Timeout
 	}
 	eo.Shared, eo.Epoch = true, s.Epoch
-	e.Store(engine.New(s, eo))
-	return &Postgres{e.Load(), postgresDriver{s}}, nil
+	all := archive.NewStore(s, a)
+	e.Store(engine.New(all, eo))
+	return &Postgres{e.Load(), all.Reads(), postgresDriver{s}}, nil
 }
+
+// Rows returns the store without its archive.
+func (s *Postgres) Rows() archive.Rows { return s.Store }

@@ -33,6 +33,7 @@ const (
 	ClassStatus    = "status_other" // 600 and above
 	ClassEndpoint  = "endpoint"     // the endpoint's URL or secrets cannot be used
 	ClassBroken    = "broken"       // the delivery itself cannot be sent; no attempt ever could
+	ClassArchive   = "archive"      // the event's body is in the archive, which cannot be read now
 	ClassPanic     = "panic"        // a mistake in Heardlog
 	ClassCanceled  = "canceled"     // given up because the server goes down; not counted as an attempt
 )

@@ -80,7 +80,7 @@ func (c *Conclusion) health(r Result) {
 	e := &c.Endpoint
 	switch {
 	// says nothing about the endpoint
-	case r.Try.ErrorClass == ClassBroken || r.Try.ErrorClass == ClassPanic:
+	case r.Try.ErrorClass == ClassBroken || r.Try.ErrorClass == ClassPanic || r.Try.ErrorClass == ClassArchive:
 	case r.State == Delivered:
 		if e.FirstFailureMS != 0 || r.AtMS-e.LastSuccessMS >= successEvery.Milliseconds() {
 			e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, c.Changed = max(r.AtMS, e.LastSuccessMS), 0, 0, true

@@ -56,6 +56,9 @@ type SenderConfig struct {
 	// proxy's address, and the proxy has to keep receivers' addresses in bounds. nil means no
 	// proxy; the environment is ignored.
 	Proxy *url.URL
+	// Body returns the body of a delivery's event that came without one, because it is in an
+	// archive. If it is nil, such a delivery is broken.
+	Body func(ctx context.Context, d Delivery) ([]byte, error)
 }
 
 // Sender makes attempts. It never follows a redirect, uses no proxy but the configured one, keeps
@@ -205,6 +208,14 @@ func (s *Sender) Send(ctx context.Context, d Delivery) Outcome {
 }
 
 func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
+	if len(d.Body) == 0 && s.c.Body != nil {
+		body, err := s.c.Body(ctx, d)
+		if err != nil {
+			out.ErrorClass, out.Error = ClassArchive, shown(err)
+			return
+		}
+		d.Body = body
+	}
 	if s.c.Thin != nil && s.c.Thin.Wanted(d) {
 		body, err := s.c.Thin.Body(d, s.c.Now())
 		if err != nil {

@@ -50,6 +50,7 @@ import (
 	"github.com/heardlog/heardlog/ossa/checkpoint"
 	"github.com/heardlog/heardlog/ossa/model"
 	"github.com/heardlog/heardlog/ossa/pattern"
+	"github.com/heardlog/heardlog/store/archive"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -81,6 +82,7 @@ type App struct {
 	patterns  *pattern.Service
 	saves     *checkpoint.Service
 	retention *retention.Keeper
+	archive   *archive.Archive
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
@@ -116,7 +118,10 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}()
 	reg := prometheus.NewRegistry()
 	observed := newMetrics(reg)
-	if a.store, a.now, err = openStore(ctx, c, observed, log); err != nil {
+	if a.archive, err = OpenArchive(c); err != nil {
+		return nil, err
+	}
+	if a.store, a.now, err = openStore(ctx, c, a.archive, observed, log); err != nil {
 		return nil, err
 	}
 	a.closes(func(context.Context) error { return a.store.Close() })
@@ -173,6 +178,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err := a.newKV(ctx, reg); err != nil {
 		return nil, err
 	}
+	a.newArchive(reg)
 	if err = a.newBackups(reg); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/archive"
+	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/sqlite"
 )
@@ -71,10 +73,26 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 }
 
 // openReader opens the store for a backup, beside this server.
-func (a *App) openReader(ctx context.Context) (backup.Source, error) {
+func (a *App) openReader(ctx context.Context) (from backup.Source, err error) {
 	key := []byte(a.cfg.SecretKey.Reveal())
 	if a.cfg.StoreURL != "" {
-		return postgres.OpenReader(ctx, postgres.Options{URL: a.cfg.StoreURL.Reveal(), SealKey: key})
+		from, err = postgres.OpenReader(ctx, postgres.Options{URL: a.cfg.StoreURL.Reveal(), SealKey: key})
+	} else {
+		from, err = sqlite.OpenReader(sqlite.Options{Path: a.cfg.StorePath, SealKey: key})
 	}
-	return sqlite.OpenReader(sqlite.Options{Path: a.cfg.StorePath, SealKey: key})
+	if err != nil {
+		return nil, err
+	}
+	return archivedSource{from, archive.Source{From: from, Archive: a.archive}}, nil
+}
+
+// archivedSource is a store with the calls in its archive.
+type archivedSource struct {
+	backup.Source
+	all archive.Source
+}
+
+// Export implements export.Source.
+func (s archivedSource) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
+	return s.all.Export(ctx, sc, each)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/archive"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/record"
@@ -38,6 +39,8 @@ type backend interface {
 	// Compact returns unused space to the disk if it is at least so many percent of the store. It
 	// returns the number of bytes.
 	Compact(ctx context.Context, percent int) (bytes int64, err error)
+	// Rows returns the store without the archive above it.
+	Rows() archive.Rows
 	// Unfinished reports whether an import into the store was not finished.
 	Unfinished(ctx context.Context) (bool, error)
 }
@@ -49,7 +52,7 @@ var (
 
 // openStore opens the store of the settings and returns it with the clock of deadlines, which is
 // the store's own if servers share it. It logs what an operator must know.
-func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (backend, func() time.Time, error) {
+func openStore(ctx context.Context, c config.Config, archived *archive.Archive, m *metrics, log zerolog.Logger) (backend, func() time.Time, error) {
 	report := func(what string, err error) {
 		if err == nil {
 			log.Info().Msg(what + ": back to normal")
@@ -59,8 +62,8 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	}
 	key := []byte(c.SecretKey.Reveal())
 	if c.StoreURL != "" {
-		s, err := store.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
-			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }, Remember: c.OnStoreFailure == config.PassTurns})
+		s, err := store.OpenArchivedPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
+			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }, Remember: c.OnStoreFailure == config.PassTurns}, archived)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 		}
@@ -70,7 +73,7 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
 	}
 	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
-	s, err := store.OpenSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns})
+	s, err := store.OpenArchivedSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns}, archived)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}

@@ -79,7 +79,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 
 // newWebhooks creates the sender and the worker that delivers.
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) error {
-	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin, Now: a.now}
+	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin, Now: a.now, Body: a.archivedBody}
 	if proxy := a.cfg.WebhookProxy.Reveal(); proxy != "" {
 		u, err := url.Parse(proxy)
 		if err != nil {

@@ -11,15 +11,21 @@ import (
 	"strings"
 )
 
-// Store keeps files under names without a slash.
+// Store keeps files under names without a slash, except those that PutBytes writes.
 type Store interface {
 	// Put writes a file, which appears under its name when Put has returned nil. It replaces no
 	// existing file.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
+	// PutBytes writes a file that fits into memory, under a name that may have one slash. It may
+	// replace a file.
+	PutBytes(ctx context.Context, name string, b []byte) error
 	// Open opens a file for reading, or returns ErrNone if there is none.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// List returns the names with that prefix, in order.
 	List(ctx context.Context, prefix string) ([]string, error)
+	// Each calls fn with the name of every file that PutBytes wrote under a name with a slash, in
+	// no order. An error of fn ends the call and is returned as it is.
+	Each(ctx context.Context, fn func(name string) error) error
 	// Remove removes a file. It is not an error if there is none.
 	Remove(ctx context.Context, name string) error
 	// Sweep removes what a killed process has left of writing such files, if it is older than a

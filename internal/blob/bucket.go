@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,6 +122,12 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	return err
 }
 
+func (b *bucket) PutBytes(ctx context.Context, name string, body []byte) error {
+	_, err := b.c.PutObject(ctx, b.name, b.prefix+name, bytes.NewReader(body), int64(len(body)),
+		minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true, DisableContentSha256: true, DisableMultipart: true})
+	return err
+}
+
 func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	o, err := b.c.GetObject(ctx, b.name, b.prefix+name, minio.GetObjectOptions{})
 	if err == nil {
@@ -147,6 +154,22 @@ func (b *bucket) List(ctx context.Context, prefix string) (out []string, err err
 		}
 	}
 	return out, ctx.Err()
+}
+
+func (b *bucket) Each(ctx context.Context, fn func(string) error) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing
+	defer cancel()
+	for o := range b.c.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true}) {
+		if o.Err != nil {
+			return o.Err
+		}
+		if name := strings.TrimPrefix(o.Key, b.prefix); strings.Contains(name, "/") {
+			if err := fn(name); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
 }
 
 func (b *bucket) Remove(ctx context.Context, name string) error {

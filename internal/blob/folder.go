@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,23 @@ func (f *folder) Put(ctx context.Context, name string, write func(io.Writer) err
 	return WriteFile(at, write)
 }
 
+func (f *folder) PutBytes(_ context.Context, name string, b []byte) error {
+	at := filepath.Join(f.path, name)
+	within := filepath.Dir(at)
+	if _, err := os.Stat(within); errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(within, 0o700); err != nil {
+			return err
+		}
+		if err := errors.Join(syncFolder(f.path), syncFolder(filepath.Dir(f.path))); err != nil {
+			return err
+		}
+	}
+	return WriteFile(at, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+}
+
 func (f *folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	file, err := os.Open(filepath.Join(f.path, name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -58,6 +76,22 @@ func (f *folder) List(_ context.Context, prefix string) ([]string, error) {
 		}
 	}
 	return out, err
+}
+
+func (f *folder) Each(ctx context.Context, fn func(string) error) error {
+	return filepath.WalkDir(f.path, func(path string, e fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || !e.Type().IsRegular() || strings.Contains(e.Name(), partMark) {
+			return err
+		}
+		name, err := filepath.Rel(f.path, path)
+		if name = filepath.ToSlash(name); err != nil || !strings.Contains(name, "/") {
+			return err
+		}
+		return fn(name)
+	})
 }
 
 func (f *folder) Remove(_ context.Context, name string) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/archive"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres"
@@ -29,7 +30,7 @@ func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	var before, after int64
 	if c.StoreURL != "" {
-		from, err := openTables(ctx, c)
+		from, err := openTables(ctx, c, nil)
 		if err != nil {
 			return err
 		}
@@ -57,8 +58,8 @@ func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
 
 // openTables opens a PostgreSQL store and creates or migrates its tables. A store whose secrets are
 // in clear is opened without the key: with it, they would be encrypted while servers run without a
-// key.
-func openTables(ctx context.Context, c config.Config) (*store.Postgres, error) {
+// key. archived is the archive for a command that changes calls, or else nil.
+func openTables(ctx context.Context, c config.Config, archived *archive.Archive) (*store.Postgres, error) {
 	o := tableOptions(c)
 	s, err := func() (*store.Postgres, error) {
 		p, err := postgres.Probe(ctx, o.URL)
@@ -83,7 +84,10 @@ func openTables(ctx context.Context, c config.Config) (*store.Postgres, error) {
 				return nil, err
 			}
 		}
-		return store.OpenPostgres(ctx, o, engine.Options{})
+		if archived == nil {
+			return store.OpenPostgres(ctx, o, engine.Options{})
+		}
+		return store.OpenArchivedPostgres(ctx, o, engine.Options{}, archived)
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

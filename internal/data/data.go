@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/longterm/knowledge"
+	"github.com/heardlog/heardlog/store/archive"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/sqlite"
@@ -86,7 +88,7 @@ func loadStore(e Env, url string) (config.Config, error) {
 		switch {
 		case name == "HEARDLOG_STORE" && url != "":
 			return url
-		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY":
+		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY", name == "HEARDLOG_ARCHIVE":
 			return e.Getenv(name)
 		}
 		return ""
@@ -114,8 +116,21 @@ type source interface {
 	io.Closer
 }
 
-// openSource opens a store for reading, also while a server uses it.
-func openSource(ctx context.Context, c config.Config) (s source, err error) {
+// openSource opens a store for reading with the calls in its archive, also while a server uses it.
+func openSource(ctx context.Context, c config.Config) (source, error) {
+	s, err := openRows(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	archived, err := app.OpenArchive(c)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return archivedSource{s, archive.Source{From: s, Archive: archived}}, nil
+}
+
+// openRows is openSource without the archive.
+func openRows(ctx context.Context, c config.Config) (s source, err error) {
 	if c.StoreURL != "" {
 		s, err = postgres.OpenReader(ctx, tableOptions(c))
 	} else {
@@ -125,6 +140,17 @@ func openSource(ctx context.Context, c config.Config) (s source, err error) {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}
 	return s, nil
+}
+
+// archivedSource is a store with the calls in its archive.
+type archivedSource struct {
+	source
+	all archive.Source
+}
+
+// Export implements export.Source.
+func (s archivedSource) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
+	return s.all.Export(ctx, sc, each)
 }
 
 // storeName returns the location of a store, without a password.

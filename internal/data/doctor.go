@@ -78,6 +78,7 @@ func (o *doctorCommand) Run(ctx context.Context, e Env) error {
 	d.store(c)
 	d.clock()
 	if !o.Offline {
+		d.archive(c)
 		d.upstream(c)
 		d.receiver(c)
 	}
@@ -296,6 +297,24 @@ func (d *diagnoser) skew(whose string, by time.Duration) {
 	if by.Abs() > maxSkew {
 		d.say(diagnosis{levelWarn, "clock", fmt.Sprintf("ours is %s off that of %s", by.Round(time.Second), whose), "synchronise the clocks: receivers refuse signatures that are minutes old"})
 	}
+}
+
+// archive writes an object into the archive and reads it back.
+func (d *diagnoser) archive(c config.Config) {
+	if c.Archive == "" {
+		return
+	}
+	a, err := app.OpenArchive(c)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(d.ctx, checkTimeout)
+		defer cancel()
+		err = a.Check(ctx)
+	}
+	if err != nil {
+		d.say(diagnosis{levelFail, "archive", err.Error(), "correct HEARDLOG_ARCHIVE, the keys of the bucket, or the owner of the folder"})
+		return
+	}
+	d.say(diagnosis{Level: levelOK, About: "archive", What: "can be written and read back"})
 }
 
 func (d *diagnoser) upstream(c config.Config) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/erased"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/longterm/caller"
@@ -77,18 +78,22 @@ func (s sqliteEraser) Close() error { return errors.Join(s.reader.Close(), s.SQL
 
 // openEraser opens an existing store.
 func openEraser(ctx context.Context, c config.Config) (eraser, error) {
-	there, err := openSource(ctx, c) // refuses a store that is missing or of another version
+	there, err := openRows(ctx, c) // refuses a store that is missing or of another version
 	if err != nil {
 		return nil, err
+	}
+	archived, err := app.OpenArchive(c)
+	if err != nil {
+		return nil, errors.Join(err, there.Close())
 	}
 	r, file := there.(*sqlite.Reader)
 	if !file {
 		if err := there.Close(); err != nil {
 			return nil, err
 		}
-		return openTables(ctx, c)
+		return openTables(ctx, c, archived)
 	}
-	s, err := store.OpenSQLite(ctx, fileOptions(c), engine.Options{})
+	s, err := store.OpenArchivedSQLite(ctx, fileOptions(c), engine.Options{}, archived)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

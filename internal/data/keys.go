@@ -136,7 +136,7 @@ func openKeys(ctx context.Context, c config.Config) (interface {
 	io.Closer
 }, error) {
 	if c.StoreURL != "" {
-		return openTables(ctx, c)
+		return openTables(ctx, c, nil)
 	}
 	return store.OpenSQLite(ctx, fileOptions(c), engine.Options{})
 }

@@ -82,7 +82,7 @@ type target interface {
 // openTarget opens a store for an import and creates or migrates its tables.
 func openTarget(ctx context.Context, c config.Config) (target, error) {
 	if c.StoreURL != "" {
-		return openTables(ctx, c)
+		return openTables(ctx, c, nil)
 	}
 	s, err := sqlite.OpenImporter(fileOptions(c))
 	if err != nil {

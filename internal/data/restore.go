@@ -190,7 +190,7 @@ func (b *kept) same(ctx context.Context, from export.Source) error {
 
 // intoTables restores into a database that is empty or holds a part from an earlier run.
 func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err error) {
-	to, err := openTables(ctx, c)
+	to, err := openTables(ctx, c, nil)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/store/archive"
 	"github.com/heardlog/heardlog/store/export"
 )
 
@@ -16,15 +18,20 @@ type verifyCommand struct {
 	StoreFlag
 	ScopeFlags
 	JSON bool `name:"json" help:"Write one JSON object a finding, and one with the counts."`
+	// Archive is checked in place of the store.
+	Archive string `placeholder:"PLACE" help:"Check the objects in this folder or bucket, written as in HEARDLOG_ARCHIVE, and no store."`
 }
 
 // Help returns the details.
 func (*verifyCommand) Help() string {
-	return "Reads everything that the store holds and reports: wrong numbers and turns of messages, wrong revisions, values that cannot be read, rows without an owner, errors of the outbox, and damage of the file. It changes nothing and may run beside a server. The exit code is 0 if nothing is wrong."
+	return "Reads everything that the store holds and reports: wrong numbers and turns of messages, wrong revisions, values that cannot be read, rows without an owner, errors of the outbox, and damage of the file. Calls in the archive are read there. It changes nothing and may run beside a server. The exit code is 0 if nothing is wrong."
 }
 
 // Run writes the findings.
 func (v *verifyCommand) Run(ctx context.Context, e Env) (err error) {
+	if v.Archive != "" {
+		return v.archive(ctx, e)
+	}
 	s, err := v.scope()
 	if err != nil {
 		return err
@@ -61,6 +68,39 @@ func (v *verifyCommand) Run(ctx context.Context, e Env) (err error) {
 		err = json.NewEncoder(e.Stdout).Encode(map[string]any{"counts": counts, "findings": n})
 	} else {
 		_, err = fmt.Fprintf(e.Stdout, "%s: %s; findings: %d\n", storeName(c), counts, n)
+	}
+	if err == nil && n > 0 {
+		err = ErrFound
+	}
+	return err
+}
+
+// archive checks the objects of an archive.
+func (v *verifyCommand) archive(ctx context.Context, e Env) error {
+	place, err := blob.Open(v.Archive, e.Getenv)
+	if err != nil {
+		return err
+	}
+	n := 0
+	var wrote error
+	counts, err := archive.Verify(ctx, place, func(object string, err error) {
+		f := export.Finding{What: "object " + object + ": " + err.Error()}
+		if n++; n > maxFindings {
+			return
+		}
+		if v.JSON {
+			wrote = errors.Join(wrote, json.NewEncoder(e.Stdout).Encode(f))
+		} else {
+			wrote = errors.Join(wrote, printFinding(e, f))
+		}
+	})
+	if err = errors.Join(err, wrote); err != nil {
+		return err
+	}
+	if v.JSON {
+		err = json.NewEncoder(e.Stdout).Encode(map[string]any{"objects": counts.Objects, "bytes": counts.Bytes, "findings": n})
+	} else {
+		_, err = fmt.Fprintf(e.Stdout, "%s: %d objects of %d bytes; findings: %d\n", place, counts.Objects, counts.Bytes, n)
 	}
 	if err == nil && n > 0 {
 		err = ErrFound

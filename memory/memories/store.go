@@ -156,6 +156,8 @@ type Item struct {
 	AgentID string // of the ledger
 	Message memory.Message
 	Row     Row
+	// Cold is set by a driver if the message is in an archive. Message has only its Seq then.
+	Cold bool
 }
 
 // Store finds messages in all of a project's ledgers by their scope. Every driver of a memory.Store

@@ -16,7 +16,7 @@ import (
 // EncodeAgent returns an agent's settings and properties as one blob with all secrets in clear, for
 // the store to seal: the length of the settings, the settings, the properties.
 func EncodeAgent(a *memory.Agent) ([]byte, error) {
-	settings, err := EncodeSettings(a.Settings)
+	settings, err := encodeSettings(a.Settings, a.Cold)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func DecodeAgent(b []byte, a *memory.Agent) (err error) {
 		return fmt.Errorf("settings and properties: %w: cut short", ErrUnreadable)
 	}
 	b = b[used:]
-	if a.Settings, err = DecodeSettings(b[:n]); err != nil {
+	if a.Settings, a.Cold, err = decodeSettings(b[:n]); err != nil {
 		return err
 	}
 	a.Properties = nil
@@ -63,6 +63,7 @@ type settings struct {
 	PausedUntil  int64              `json:"paused_until,omitempty"`
 	Scores       []memory.Score     `json:"scores,omitempty"`
 	Checks       []string           `json:"checks,omitempty"`
+	Cold         *memory.Cold       `json:"cold,omitempty"`
 }
 
 // upstream is memory.Upstream with the secrets in clear.
@@ -85,12 +86,14 @@ var settingsJSON = fastjson.JoinOptions(
 	bodyJSON, fastjson.OmitZeroStructFields(true), fastjson.Deterministic(true), jsontext.PreserveRawStrings(true))
 
 // EncodeSettings returns settings as JSON with all secrets in clear.
-func EncodeSettings(s memory.Settings) ([]byte, error) {
+func EncodeSettings(s memory.Settings) ([]byte, error) { return encodeSettings(s, nil) }
+
+func encodeSettings(s memory.Settings, cold *memory.Cold) ([]byte, error) {
 	out := settings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM, APIKey: string(s.LLM.APIKey),
 		Headers: secret.RevealMap(s.LLM.Headers), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
 		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory, Redact: s.Redact,
-		PausedUntil: s.PausedUntilMS, Scores: s.Scores, Checks: s.Checks,
+		PausedUntil: s.PausedUntilMS, Scores: s.Scores, Checks: s.Checks, Cold: cold,
 	}
 	for _, u := range s.LLM.Upstreams {
 		out.Upstreams = append(out.Upstreams, upstream{
@@ -107,9 +110,14 @@ func EncodeSettings(s memory.Settings) ([]byte, error) {
 
 // DecodeSettings reads what EncodeSettings wrote.
 func DecodeSettings(b []byte) (memory.Settings, error) {
+	s, _, err := decodeSettings(b)
+	return s, err
+}
+
+func decodeSettings(b []byte) (memory.Settings, *memory.Cold, error) {
 	var in settings
 	if err := fastjson.Unmarshal(b, &in, bodyJSON); err != nil {
-		return memory.Settings{}, fmt.Errorf("settings: %w: %w", ErrUnreadable, err)
+		return memory.Settings{}, nil, fmt.Errorf("settings: %w: %w", ErrUnreadable, err)
 	}
 	s := memory.Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM, Silence: in.Silence,
@@ -129,5 +137,5 @@ func DecodeSettings(b []byte) (memory.Settings, error) {
 	if string(s.LLM.Params) == "null" { // encoding/json writes it for none
 		s.LLM.Params = nil
 	}
-	return s, nil
+	return s, in.Cold, nil
 }

@@ -54,7 +54,7 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 // failed empties the memory after a shared store was away: what comes back may be another server,
 // which lacks the last commits and counts its own under the same versions.
 func (e *Engine) failed(err error) {
-	if e.o.Shared && fault.Is(err, fault.Unavailable) {
+	if e.o.Shared && fault.Is(err, fault.Unavailable) && !errors.Is(err, memory.ErrArchive) {
 		e.Forget()
 	}
 }
@@ -132,6 +132,10 @@ func (e *Engine) Head(ctx context.Context, project, id string) (memory.Head, err
 	}
 	defer e.calls.RUnlock()
 	s, err := e.current(ctx, memory.Ref{Project: project, ID: id}, 0)
+	if errors.Is(err, memory.ErrArchive) {
+		st, err := e.store.Load(ctx, project, id, -1, memory.Version{})
+		return st.Head, err
+	}
 	if err != nil {
 		return memory.Head{}, err
 	}
@@ -175,6 +179,7 @@ func (e *Engine) Messages(ctx context.Context, project, id string, q memory.Mess
 	if list, ok := s.page(q); ok {
 		return list, nil
 	}
+	q.Agent = s.head.Agent
 	return e.store.Page(ctx, s.no, q)
 }
 

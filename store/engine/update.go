@@ -103,6 +103,9 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, w
 	if err != nil || c.Empty() {
 		return func(err error) (bool, error) { return false, e.confirm(ctx, a, s, last, epoch, err) }, err
 	}
+	if s.head.Agent.Cold != nil {
+		return nil, e.thaw(ctx, a.ref)
+	}
 	if len(c.Rewritten) > 0 && last != nil {
 		// What the decision has read from the store is without the events of the last write.
 		return func(error) (bool, error) {
@@ -132,6 +135,22 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, w
 		return nil, err
 	}
 	return func(error) (bool, error) { return e.await(ctx, w, commit) }, nil
+}
+
+// thaw brings the rows of a call back from the archive, and returns memory.ErrStale: the next try
+// decides on these.
+func (e *Engine) thaw(ctx context.Context, ref memory.Ref) error {
+	archive, ok := e.store.(interface {
+		Thaw(ctx context.Context, ref memory.Ref) error
+	})
+	if !ok {
+		return fault.New(fault.Unavailable, "the call is in an archive, and this server has none")
+	}
+	if err := archive.Thaw(ctx, ref); err != nil {
+		return err
+	}
+	e.forget(ref)
+	return memory.ErrStale
 }
 
 // confirm returns the error of a decision that writes nothing, once it is certain that what it
@@ -314,6 +333,7 @@ func (v *agentView) page(q memory.MessageQuery) ([]memory.Message, error) {
 	if err := v.settle(); err != nil {
 		return nil, err
 	}
+	q.Agent = v.s.head.Agent
 	list, err := v.e.store.Page(v.ctx, v.s.no, q)
 	if slices.ContainsFunc(list, func(m memory.Message) bool { return m.Rev > v.s.head.Rev }) {
 		v.e.forget(v.a.ref)

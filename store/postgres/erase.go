@@ -79,6 +79,7 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 func eraseAgentRows(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	b := &pgx.Batch{}
 	b.Queue(dueErased, nos)
+	b.Queue("UPDATE archived SET used = 0, made_ms = 0 WHERE agent_no = ANY($1)", nos)
 	b.Queue(useErased, nos)
 	b.Queue("DELETE FROM agent_head WHERE agent_no = ANY($1)", nos)
 	b.Queue("DELETE FROM agent_key WHERE agent_no = ANY($1)", nos)

@@ -84,13 +84,17 @@ func (c *itemChanges) write(st *pg.Parts) {
 func itemsWhere(ctx context.Context, q pg.Querier, project, where string, args ...any) ([]memories.Item, error) {
 	return pg.Collect(ctx, q, func(row pgx.CollectableRow) (it memories.Item, err error) {
 		r := &it.Row
-		it.Message, err = scanMessage(row, &it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID)
+		it.Message, err = scanMessage(row, &it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID, &it.Cold)
+		if it.Cold {
+			it.Message, err = memory.Message{Seq: it.Message.Seq}, nil
+		}
 		pg.Show(&r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID)
 		r.Project = project
 		r.Restore(it.Project, it.AgentID, it.Message.Seq)
 		return it, err
-	}, "SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, "+messageColumns+` FROM item i JOIN agent a ON a.no = i.agent_no
-		JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE `+where, args...)
+	}, `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, m.seq IS NULL,
+			i.seq, coalesce(m.rev, 0), coalesce(m.turn, 0), m.client_id, `+packedBody+` FROM item i JOIN agent a ON a.no = i.agent_no
+		LEFT JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE `+where, args...)
 }
 
 // Items returns a project's items, newest first.

@@ -19,7 +19,7 @@ var schemaFiles embed.FS
 func migrations() ([]string, error) { return statements.Migrations(schemaFiles) }
 
 // worksFrom is pg.Schema.WorksFrom of the newest schema.
-const worksFrom = 4
+const worksFrom = 5
 
 var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
 

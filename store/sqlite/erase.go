@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
+	"github.com/heardlog/heardlog/store/statements"
 )
 
 // Sizes of the slices in which a sweep goes through the writer: a few milliseconds each.
@@ -112,7 +113,7 @@ func (s *Store) eraseOne(ctx context.Context, ref memory.Ref) error {
 // eraseAgent erases an agent and notes that its rows are to follow.
 func (t *tx) eraseAgent(no int64, status memory.Status) error {
 	t.count(status, -1)
-	return t.ExecEach(no, dueErased, "INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
+	return t.ExecEach(no, dueErased, statements.ErasedObjects, "INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
 		"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent_tag WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?")
 }
 

@@ -28,8 +28,8 @@ func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool
 }
 
 // selectItem reads items with their messages. It leaves out those of agents that are being erased.
-const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, i.agent_no, m.seq, m.rev, m.turn, m.client_id, m.body
-	FROM item i JOIN agent a ON a.no = i.agent_no JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq `
+const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, i.agent_no, i.seq, m.rev, m.turn, m.client_id, m.body
+	FROM item i JOIN agent a ON a.no = i.agent_no LEFT JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq `
 
 // itemReader returns what reads a row of selectItem.
 func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
@@ -39,6 +39,11 @@ func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
 			Row: memories.Row{
 				Project: project, ID: row.Text(1), Scope: memory.Scope{UserID: row.Text(2), SessionID: row.Text(3), TaskID: row.Text(4), AgentID: row.Text(5)},
 			},
+		}
+		if it.Cold = row.Null(13); it.Cold {
+			it.Message.Seq = row.Int(9)
+			it.Row.Restore(it.Project, it.AgentID, it.Message.Seq)
+			return it, nil
 		}
 		err := readMessage(row.Int(8), row[9:], &it.Message)
 		it.Row.Restore(it.Project, it.AgentID, it.Message.Seq)

@@ -113,6 +113,11 @@ func TestDue(t *testing.T) {
 	storetest.RunDue(t, func(t *testing.T) storetest.DueStore { return sound(t, sqlite.Options{}) })
 }
 
+func TestCold(t *testing.T) {
+	t.Parallel()
+	storetest.RunCold(t, func(t *testing.T) storetest.ColdStore { return sound(t, sqlite.Options{SealKey: []byte("key")}).Store })
+}
+
 func TestRecords(t *testing.T) {
 	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
 }

@@ -162,7 +162,7 @@ func (x *exporting) agents() error {
 
 func (x *exporting) messages(no int64, a *export.Agent) error {
 	const page = 1000
-	var near near
+	var near Near
 	for after, n := int64(math.MinInt64), page; n == page; {
 		n = 0
 		err := x.DB.Each("SELECT seq, rev, turn, client_id, "+x.Packed+", shown FROM message WHERE agent_no = ? AND seq > ? ORDER BY seq LIMIT "+fmt.Sprint(page), []any{no, after}, func(row Row) (err error) {
@@ -182,8 +182,8 @@ func (x *exporting) messages(no int64, a *export.Agent) error {
 				return x.scope.Fail(fmt.Sprintf("message %d of agent %s of project %s", m.Seq, a.ID, a.Project), err)
 			}
 			m.Unlike = row.Bool(5) != m.InHistory()
-			near.add(&m.Message)
-			near.inline(&m.Message)
+			near.Add(&m.Message)
+			near.Inline(&m.Message)
 			return x.each(export.Record{Message: &m})
 		})
 		if err != nil {

@@ -77,7 +77,7 @@ type importing struct {
 	nos       map[memory.Ref]int64 // numbers of agents
 	events    map[name]int64       // of this batch
 	endpoints map[name]int64
-	near      near // messages of the last agent in the batch
+	near      Near // messages of the last agent in the batch
 }
 
 // move replaces a mark by another.
@@ -188,7 +188,7 @@ func (m *importing) message(msg *export.Message) error {
 		return err
 	}
 	m.near.refer(&msg.Message)
-	m.near.add(&msg.Message)
+	m.near.Add(&msg.Message)
 	body, err := codec.EncodeMessage(&msg.Message)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")

@@ -10,10 +10,11 @@ import (
 // to the newest memory.Referable ones; between these may come some that were stored later.
 const nearest = 4 * memory.Referable
 
-// near has the last messages of a ledger that passes in order.
-type near []memory.Message
+// Near has the last messages of a ledger that passes in order.
+type Near []memory.Message
 
-func (n *near) add(m *memory.Message) {
+// Add adds the next message.
+func (n *Near) Add(m *memory.Message) {
 	if len(*n) >= 2*nearest {
 		*n = slices.Delete(*n, 0, nearest)
 	}
@@ -21,7 +22,7 @@ func (n *near) add(m *memory.Message) {
 }
 
 // find returns the message with a number, or nil.
-func (n near) find(seq int64) *memory.Message {
+func (n Near) find(seq int64) *memory.Message {
 	for i := range slices.Backward(n) {
 		if n[i].Seq == seq {
 			return &n[i]
@@ -30,9 +31,9 @@ func (n near) find(seq int64) *memory.Message {
 	return nil
 }
 
-// inline puts the words that the message's record leaves to the ledger into the record, and removes
+// Inline puts the words that the message's record leaves to the ledger into the record, and removes
 // texts that only records refer to.
-func (n near) inline(m *memory.Message) {
+func (n Near) Inline(m *memory.Message) {
 	if made := m.Made(); made.Request != nil || made.Was != nil {
 		m.Amend(func(d *memory.Details) {
 			if d.Request != nil {
@@ -44,7 +45,7 @@ func (n near) inline(m *memory.Message) {
 }
 
 // refer takes words that the ledger has out of the message's record.
-func (n near) refer(m *memory.Message) {
+func (n Near) refer(m *memory.Message) {
 	if m.Made().Request != nil {
 		m.Amend(func(d *memory.Details) {
 			t := *d.Request

@@ -100,14 +100,17 @@ func Check(db Reader, own [][2]string, each func(export.Finding) error) error {
 // erased.
 func probes() [][2]string {
 	const erased = " AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = r.agent_no)"
+	const archived = " AND NOT EXISTS (SELECT 1 FROM archived x WHERE x.agent_no = r.agent_no AND x.used = 1)"
 	orphans := func(table string) string {
 		return "SELECT count(*) FROM " + table + " r WHERE r.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = r.agent_no)" + erased
 	}
 	return [][2]string{
 		{"%d messages belong to no agent", orphans("message")},
+		{"%d messages are in the store and in the archive", "SELECT count(*) FROM message m WHERE EXISTS (SELECT 1 FROM archived x WHERE x.agent_no = m.agent_no AND x.used = 1)"},
+		{"%d archived calls do not exist", "SELECT count(*) FROM archived x WHERE x.used = 1 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = x.agent_no)"},
 		{"%d keys belong to no agent", orphans("agent_key")},
 		{"%d tags belong to no agent", "SELECT count(*) FROM agent_tag g WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = g.agent_no)"},
-		{"%d items belong to no message", "SELECT count(*) FROM item r WHERE NOT EXISTS (SELECT 1 FROM message m WHERE m.agent_no = r.agent_no AND m.seq = r.seq)" + erased},
+		{"%d items belong to no message", "SELECT count(*) FROM item r WHERE NOT EXISTS (SELECT 1 FROM message m WHERE m.agent_no = r.agent_no AND m.seq = r.seq)" + erased + archived},
 		{"%d events refer to an agent that does not exist", orphans("event")},
 		{"%d deliveries have no event", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM event e WHERE e.no = d.event_no)"},
 		{"%d deliveries have no endpoint", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = d.endpoint_no)"},
