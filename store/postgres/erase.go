@@ -112,8 +112,8 @@ func (s *Store) eraseOne(ctx context.Context, project, id string) (no int64, err
 	return no, err
 }
 
-// eraseRows deletes the rows of the erased agent with a number, also while a sweep is about to. With
-// number 0 it deletes those of all that no other call is about to.
+// eraseRows deletes the rows of the erased agent with a number, also while a sweep is about to.
+// With number 0 it deletes those of all that no other call is about to.
 func (s *Store) eraseRows(ctx context.Context, of int64) error {
 	for more := true; more; {
 		err := s.db.Transact(ctx, "erase rows", func(ctx context.Context, tx pgx.Tx) error {
