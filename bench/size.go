@@ -40,7 +40,7 @@ func (b *bench) benchSize(ctx context.Context) error {
 		}
 	}
 	for _, named := range []bool{false, true} {
-		if err := b.sizePostgres(ctx, up, named); err != nil {
+		if err := b.sizePostgres(ctx, named); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,6 @@ func (b *bench) benchSize(ctx context.Context) error {
 // sizing is one run of calls.
 type sizing struct {
 	named bool // the caller has a name, and there is a webhook
-	upURL string
 	hooks *receiver
 }
 
@@ -312,7 +311,7 @@ func (p *process) written() (float64, error) {
 	return 0, errors.New("/proc/PID/io has no write_bytes")
 }
 
-func (b *bench) sizePostgres(ctx context.Context, up *process, named bool) (err error) {
+func (b *bench) sizePostgres(ctx context.Context, named bool) (err error) {
 	base, drop, err := b.openSchema(ctx)
 	if err != nil {
 		b.sayf("  SKIPPED, nothing was measured: no PostgreSQL server answers at -postgres: %v", err)
@@ -320,7 +319,8 @@ func (b *bench) sizePostgres(ctx context.Context, up *process, named bool) (err 
 	}
 	defer func() { err = errors.Join(err, drop()) }()
 	defer b.stopAll()
-	if up, err = b.startRole(ctx, "upstream"); err != nil { // stopAll ends the one before
+	up, err := b.startRole(ctx, "upstream") // stopAll ends the one before
+	if err != nil {
 		return err
 	}
 	p, s, err := b.startSizing(ctx, base, b.db("size-pg-"+strconv.FormatBool(named)), up, named)
