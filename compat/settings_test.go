@@ -213,7 +213,7 @@ func TestSecrets(t *testing.T) {
 	id := s.join(t, "secret", object{"channel": "c", "token": secrets[4],
 		"llm": object{"url": "http://127.0.0.1:61999/v1/chat/completions", "api_key": secrets[1], "headers": object{"X-Key": secrets[2]}, "greeting_message": "Hello"},
 		"tts": object{"vendor": "v", "params": object{"key": secrets[6]}}}, auth...)
-	s.call(t, 502, "POST", "/v1/agents/"+id+"/chat/completions", object{"messages": []object{{"role": "user", "content": "in the clear"}}}, nil, auth...)
+	s.call(t, 502, "POST", "/v1/agents/"+id+"/chat/completions", object{"messages": []object{{"role": "user", "content": "Zwiebelkuchenfest"}}}, nil, auth...)
 	s.call(t, 200, "POST", "/v1/agents/"+id+"/update", object{"token": secrets[7]}, nil, auth...)
 	s.call(t, 401, "GET", "/v1/agents/"+id, nil, nil, "Authorization", "Bearer "+secrets[5]+"x")
 	for _, path := range []string{"", "/history", "/messages", "/turns"} {
@@ -239,7 +239,7 @@ func TestSecrets(t *testing.T) {
 		}
 		return all
 	}
-	if !bytes.Contains(look(), []byte("in the clear")) {
+	if !bytes.Contains(look(), []byte("Zwiebelkuchenfest")) {
 		t.Error("the files that were searched do not hold the memory")
 	}
 	s.kill()

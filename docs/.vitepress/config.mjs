@@ -30,13 +30,27 @@ function sourceLinks(md) {
   });
 }
 
+// plainCode keeps {{…}} in inline code from being taken for a variable of the site.
+function plainCode(md) {
+  md.core.ruler.push("plain-code", ({ tokens }) => {
+    for (const code of tokens.flatMap((t) => t.children ?? []).filter((t) => t.type === "code_inline")) {
+      code.attrSet("v-pre", "");
+    }
+  });
+}
+
 export default defineConfig({
   title: "Heardlog",
   description: "Conversation memory for voice agents that knows what was heard",
   outDir: join(docs, "../dist/site"),
   rewrites: { "README.md": "index.md" },
   ignoreDeadLinks: "localhostLinks", // addresses of a server on the reader's machine
-  markdown: { config: sourceLinks },
+  markdown: {
+    config(md) {
+      sourceLinks(md);
+      plainCode(md);
+    },
+  },
   themeConfig: {
     sidebar: sidebar.filter((group) => group.items.length > 0),
     search: { provider: "local" },
