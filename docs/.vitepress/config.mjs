@@ -51,6 +51,10 @@ export default defineConfig({
       plainCode(md);
     },
   },
+  // A page that fails while it is made is left empty, and the build goes on.
+  transformHtml(html, id) {
+    if (!html.includes("<h1") && !id.endsWith("404.html")) throw new Error(`${id}: the page could not be made, see above`);
+  },
   themeConfig: {
     sidebar: sidebar.filter((group) => group.items.length > 0),
     search: { provider: "local" },
