@@ -18,6 +18,8 @@ import (
 // Config holds all settings. Settings are documented in the order of its fields. Fields without a
 // tag are derived from others.
 type Config struct {
+	// EnvFile is read by main before the other settings, see ReadEnvFile.
+	EnvFile  string `env:"HEARDLOG_ENV_FILE"`
 	Addr     string `env:"HEARDLOG_ADDR" envDefault:"127.0.0.1:8080" validate:"hostport"`
 	Loopback bool   // Addr serves this machine only
 
@@ -31,15 +33,18 @@ type Config struct {
 
 	Credentials    []Credential  `env:"HEARDLOG_CREDENTIALS"`
 	Certificates   []Certificate `env:"HEARDLOG_AGORA_CERTIFICATES"`
-	CORSOrigins    Origins       `env:"HEARDLOG_CORS_ORIGINS"`
-	DefaultProject string        `env:"HEARDLOG_DEFAULT_PROJECT" validate:"omitempty,project"`
-	UI             string        `env:"HEARDLOG_UI" envDefault:"on" validate:"oneof=on off"`
+	OIDC           OIDC
+	CORSOrigins    Origins `env:"HEARDLOG_CORS_ORIGINS"`
+	DefaultProject string  `env:"HEARDLOG_DEFAULT_PROJECT" validate:"omitempty,project"`
+	UI             string  `env:"HEARDLOG_UI" envDefault:"on" validate:"oneof=on off"`
 
 	LLM         LLM
+	Realtime    Realtime
 	PassThrough []string  `env:"HEARDLOG_PASSTHROUGH"`
 	AutoJoin    *bool     `env:"HEARDLOG_AUTO_JOIN"` // nil = on an open server with an upstream
 	Profiles    []Profile `env:"HEARDLOG_PROFILES"`
-	NoKey       string    `env:"HEARDLOG_NO_KEY" envDefault:"refuse" validate:"oneof=refuse words"`
+	// NoKey is empty for start on an open server that starts agents by itself, else refuse.
+	NoKey string `env:"HEARDLOG_NO_KEY" validate:"omitempty,oneof=start refuse words"`
 
 	WebhookURL    string         `env:"HEARDLOG_WEBHOOK_URL" validate:"omitempty,httpurl"`
 	WebhookSecret secret.String  `env:"HEARDLOG_WEBHOOK_SECRET" validate:"line"`
@@ -54,6 +59,8 @@ type Config struct {
 
 	OutboundAllow []netip.Prefix `env:"HEARDLOG_OUTBOUND_ALLOW"`
 	SecretKey     secret.String  `env:"HEARDLOG_SECRET_KEY" validate:"omitempty,key"` // decoded
+	DataKey       secret.String  `env:"HEARDLOG_DATA_KEY" validate:"omitempty,datakey"`
+	TextKey       secret.String  // the 32 bytes of DataKey, once FetchDataKey has run
 
 	// A zero means no limit, except in WorkingMB, RecallMB, VectorsMB and Summaries.
 	IdleTimeout       time.Duration   `env:"HEARDLOG_IDLE_TIMEOUT" envDefault:"30m" validate:"min=0s,max=72h,seconds"`
@@ -84,6 +91,9 @@ type Config struct {
 	RateLimit       Rate          `env:"HEARDLOG_RATE_LIMIT" envDefault:"0"`
 	TailLimit       int           `env:"HEARDLOG_TAIL_READERS" envDefault:"10000" validate:"min=1,max=1000000"`
 	ProjectTails    int           `env:"HEARDLOG_TAIL_PROJECT_READERS" envDefault:"5000" validate:"min=1,max=1000000"`
+	SocketLimit     int           `env:"HEARDLOG_SOCKETS" envDefault:"5000" validate:"min=1,max=1000000"`
+	ProjectSockets  int           `env:"HEARDLOG_PROJECT_SOCKETS" envDefault:"2000" validate:"min=1,max=1000000"`
+	ReadMemory      int64         `env:"HEARDLOG_READ_MEMORY" envDefault:"268435456" validate:"min=16777216,max=1099511627776"`
 	MaxBody         int64         `env:"HEARDLOG_MAX_BODY" envDefault:"1048576" validate:"min=1024,max=67108864"`
 	DrainDelay      time.Duration `env:"HEARDLOG_DRAIN_DELAY" envDefault:"0s" validate:"min=0s,max=1h"`
 	ShutdownTimeout time.Duration `env:"HEARDLOG_SHUTDOWN_TIMEOUT" envDefault:"20s" validate:"min=0s,max=1h"`
@@ -108,6 +118,20 @@ type Embeddings struct {
 	Dimensions int           `env:"HEARDLOG_EMBEDDINGS_DIMENSIONS" envDefault:"0" validate:"min=0,max=4096"`
 }
 
+// OIDC is the identity provider that people and programs sign in with.
+type OIDC struct {
+	Issuer       string        `env:"HEARDLOG_OIDC_ISSUER" validate:"omitempty,issuer"`
+	Roles        []OIDCRole    `env:"HEARDLOG_OIDC_ROLES"`
+	Claim        string        `env:"HEARDLOG_OIDC_CLAIM" envDefault:"groups" validate:"line"`
+	ClientID     string        `env:"HEARDLOG_OIDC_CLIENT_ID" validate:"line"`
+	ClientSecret secret.String `env:"HEARDLOG_OIDC_CLIENT_SECRET" validate:"line"`
+	Scopes       Names         `env:"HEARDLOG_OIDC_SCOPES" envDefault:"openid,profile,email"`
+	Audiences    Names         `env:"HEARDLOG_OIDC_AUDIENCE"`
+}
+
+// OIDCRole is the role in a project of those whose claim has a value.
+type OIDCRole struct{ Value, Project, Role string }
+
 // LLM holds the upstream of agents that bring none, and the limits of every call.
 type LLM struct {
 	URL          string        `env:"HEARDLOG_LLM_URL" validate:"omitempty,httpurl"`
@@ -130,6 +154,12 @@ type LLM struct {
 	Thoughts     string        `env:"HEARDLOG_LLM_THOUGHTS" envDefault:"calls" validate:"oneof=calls all never"`
 	Shape        string        `env:"HEARDLOG_LLM_SHAPE" envDefault:"as_is" validate:"oneof=as_is one_system alternate"`
 	Cache        string        `env:"HEARDLOG_LLM_CACHE" envDefault:"off" validate:"oneof=off openai anthropic"`
+}
+
+// Realtime is the server of a speech-to-speech model.
+type Realtime struct {
+	URL    string        `env:"HEARDLOG_REALTIME_URL" validate:"omitempty,wsurl"`
+	APIKey secret.String `env:"HEARDLOG_REALTIME_API_KEY" validate:"line"`
 }
 
 // Credential grants access to one project.

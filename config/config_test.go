@@ -31,13 +31,14 @@ func TestDefaults(t *testing.T) {
 	}
 	want := config.Config{
 		Addr: "127.0.0.1:8080", Loopback: true, StorePath: "data/heardlog.db", OnStoreFailure: "refuse", DefaultProject: "default", UI: "on",
+		OIDC: config.OIDC{Claim: "groups", Scopes: config.Names{"openid", "profile", "email"}},
 		LLM: config.LLM{
 			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel", Duplicates: "supersede", OnQuestion: "cut",
 			Retry: 1, RetryBudget: time.Second, Members: config.Names{"cache_control", "partial", "prefix"}, Thoughts: "calls", Shape: "as_is", Cache: "off",
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
 		OverMaxAgents: "refuse", Summaries: 8,
-		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, RecallMB: 200, FactsHalfLife: 2 * 365 * 24 * time.Hour, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "recent"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, ShutdownTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, ReadMemory: 256 << 20, MessageLimit: 100_000, RecallMB: 200, FactsHalfLife: 2 * 365 * 24 * time.Hour, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "recent"}, ConversationLimit: 100_000, WorkingMB: 64, MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, SocketLimit: 5000, ProjectSockets: 2000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -139,7 +140,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_PUBLIC_URL", "https://h/?key=hunter2", "must not contain a query"},
 		{"HEARDLOG_PUBLIC_URL", "https://u:hunter2@h/", "user name or password"},
 		{"HEARDLOG_INGEST_SECRETS", "p=", "entry 1 must be project=secret"},
-		{"HEARDLOG_INGEST_SECRETS", "p=a,a/b=hunter2", "entry 2: the project must have"},
+		{"HEARDLOG_INGEST_SECRETS", "p=a,a/b=hunter2", "entry 2: the platform behind the project must be one of"},
 		{"HEARDLOG_INGEST_SECRETS", "p=a,p=b,p=c,p=d,p=hunter2", "entry 5: its project has 4 secrets"},
 		{"HEARDLOG_INGEST_SECRETS", "p=hunter2\x01", "entry 1: the secret must have at most"},
 		{"HEARDLOG_INGEST_SECRETS", "hunter2", "neither project=secret nor the path"},
@@ -151,6 +152,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_WEBHOOK_RETENTION", "-1d", "must be a duration"},
 		{"HEARDLOG_OUTBOUND_ALLOW", "10.0.0.1/8", "write 10.0.0.0/8"},
 		{"HEARDLOG_OUTBOUND_ALLOW", "ten", "must be address ranges"},
+		{"HEARDLOG_OUTBOUND_ALLOW", "127.0.0.1:80", "without a port"},
 		{"HEARDLOG_SECRET_KEY", "hunter2", "at least 16 characters, not 7"},
 		{"HEARDLOG_MAX_AGENTS", "-1", "must be a number from 0"},
 		{"HEARDLOG_MAX_BODY", "12", "must be a number from 1024"},
@@ -243,8 +245,9 @@ func TestCredentials(t *testing.T) {
 
 func TestUnknown(t *testing.T) {
 	t.Parallel()
-	got := config.Unknown([]string{"HEARDLOG_ADR=x", "HEARDLOG_ADDR=x", "PATH=x"})
-	if diff := cmp.Diff([]string{"HEARDLOG_ADR"}, got); diff != "" {
+	got := maps.Collect(config.Unknown([]string{"HEARDLOG_ADR=x", "HEARDLOG_LISTEN=x", "HEARDLOG_ADDR=x", "PATH=x"}))
+	want := map[string]string{"HEARDLOG_ADR": "did you mean HEARDLOG_ADDR?", "HEARDLOG_LISTEN": "heardlog help settings lists all"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -277,8 +280,8 @@ func TestTracing(t *testing.T) {
 	if diff := cmp.Diff([][2]string{{"a", "b c"}, {"d", "e"}}, c.Tracing.Attributes); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if got := config.Unknown([]string{"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_NONSENSE=x"}); len(got) > 0 {
-		t.Errorf("taken for misspelt settings of ours: %q", got)
+	for name := range config.Unknown([]string{"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_NONSENSE=x"}) {
+		t.Errorf("%s was taken for a misspelt setting of ours", name)
 	}
 }
 

@@ -3,16 +3,22 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-// IngestSecret signs the notifications that Agora sends for a project.
+// IngestSecret signs the notifications that Agora sends for a project, or the webhooks of another
+// platform.
 type IngestSecret struct {
-	Project string
-	Secret  secret.String
+	Project  string
+	Platform string // "" = Agora
+	Secret   secret.String
 }
+
+// ingestPlatforms are the platforms that sign their webhooks, beside Agora.
+var ingestPlatforms = []string{"elevenlabs", "retell", "twilio", "vapi"}
 
 // Limits of the secrets of notifications. A notification is checked against each secret of its
 // project.
@@ -41,8 +47,8 @@ func (c *Config) checkIngest(m mistakes) {
 	}
 }
 
-// parseIngest reads project=secret entries. No error shows an entry, since it may be a secret in
-// the wrong place.
+// parseIngest reads project=secret and project/platform=secret entries. No error shows an entry,
+// since it may be a secret in the wrong place.
 func parseIngest(v string) ([]IngestSecret, error) {
 	entries, err := readEntries(v, "project=secret")
 	if err != nil {
@@ -51,21 +57,24 @@ func parseIngest(v string) ([]IngestSecret, error) {
 	var out []IngestSecret
 	count := map[string]int{}
 	for _, e := range entries {
-		project, value, _ := strings.Cut(e.text, "=")
+		owner, value, _ := strings.Cut(e.text, "=")
+		project, platform, named := strings.Cut(owner, "/")
 		switch {
 		case value == "":
-			return nil, fmt.Errorf("entry %d must be project=secret", e.number)
+			return nil, fmt.Errorf("entry %d must be project=secret or project/platform=secret", e.number)
 		case !ValidProject(project):
 			return nil, fmt.Errorf("entry %d: the project must have 1 to 128 letters, digits, dots, dashes and underscores", e.number)
+		case named && !slices.Contains(ingestPlatforms, platform):
+			return nil, fmt.Errorf("entry %d: the platform behind the project must be one of %s", e.number, strings.Join(ingestPlatforms, ", "))
 		case len(value) > maxIngestSecret || oneLine(value) != nil:
 			return nil, fmt.Errorf("entry %d: the secret must have at most %d bytes and no control characters", e.number, maxIngestSecret)
-		case count[project] == maxIngestPerProject:
+		case count[owner] == maxIngestPerProject:
 			return nil, fmt.Errorf("entry %d: its project has %d secrets already", e.number, maxIngestPerProject)
 		case len(out) == maxIngestSecrets:
 			return nil, fmt.Errorf("must have at most %d entries", maxIngestSecrets)
 		}
-		count[project]++
-		out = append(out, IngestSecret{Project: project, Secret: secret.String(value)})
+		count[owner]++
+		out = append(out, IngestSecret{Project: project, Platform: platform, Secret: secret.String(value)})
 	}
 	if len(out) == 0 {
 		return nil, errors.New("has no entry; leave it unset to accept no notifications")

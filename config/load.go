@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/go-playground/validator/v10"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -49,22 +52,31 @@ func Load(getenv func(string) string) (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// Unknown returns the names in environ (as of os.Environ) that begin with HEARDLOG_ and are
-// not settings. Most are misspelt.
-func Unknown(environ []string) []string {
-	known := map[string]bool{}
+// Unknown returns the names in environ (as of os.Environ) that begin with HEARDLOG_ and are not
+// settings, in order, each with what to do about it: most are misspelt.
+func Unknown(environ []string) iter.Seq2[string, string] {
+	var known []string
 	for _, s := range Settings() {
-		known[s.Name] = true
+		known = append(known, s.Name)
 	}
-	var out []string
+	advice := map[string]string{}
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "HEARDLOG_") && !known[name] {
-			out = append(out, name)
+		if !strings.HasPrefix(name, "HEARDLOG_") || slices.Contains(known, name) {
+			continue
+		}
+		advice[name] = "heardlog help settings lists all"
+		if like := text.Nearest(name, known); like != "" {
+			advice[name] = "did you mean " + like + "?"
 		}
 	}
-	slices.Sort(out)
-	return out
+	return func(yield func(string, string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(advice)) {
+			if !yield(name, advice[name]) {
+				return
+			}
+		}
+	}
 }
 
 // parsers returns the parsers of settings that are not plain texts or numbers. A type is read by
@@ -75,6 +87,7 @@ func parsers() map[reflect.Type]env.ParserFunc {
 	parse(out, func(v string) (bool, error) { return strconv.ParseBool(strings.ToLower(v)) })
 	parse(out, parseCredentials)
 	parse(out, parseCertificates)
+	parse(out, parseOIDCRoles)
 	parse(out, parseFallbacks)
 	parse(out, parseHeaders)
 	parse(out, parsePassThrough)
@@ -175,6 +188,8 @@ func (c *Config) derive() {
 			c.DefaultProject = c.Credentials[0].Project
 		} else if len(c.Certificates) > 0 {
 			c.DefaultProject = c.Certificates[0].Project
+		} else if len(c.OIDC.Roles) > 0 {
+			c.DefaultProject = c.OIDC.Roles[0].Project
 		}
 	}
 }
@@ -182,6 +197,7 @@ func (c *Config) derive() {
 // checkTogether finds mistakes that concern more than one setting.
 func (c *Config) checkTogether(m mistakes) {
 	c.checkIngest(m)
+	c.checkOIDC(m)
 	if c.WebhookSecret != "" && c.WebhookURL == "" {
 		m.set("HEARDLOG_WEBHOOK_SECRET", "requires HEARDLOG_WEBHOOK_URL")
 	}
@@ -200,12 +216,15 @@ func (c *Config) checkTogether(m mistakes) {
 	if c.ArchiveAfter > 0 && c.Archive == "" {
 		m.set("HEARDLOG_ARCHIVE_AFTER", "requires HEARDLOG_ARCHIVE, where the calls move to")
 	}
-	if c.AutoJoin != nil && *c.AutoJoin && c.LLM.URL == "" {
-		m.set("HEARDLOG_AUTO_JOIN", "requires HEARDLOG_LLM_URL, the upstream of agents that are created by themselves")
+	if c.NoKey == "start" && (c.AutoJoin == nil && c.Closed() || c.AutoJoin != nil && !*c.AutoJoin) {
+		m.set("HEARDLOG_NO_KEY", "start requires HEARDLOG_AUTO_JOIN=true")
+	}
+	if c.AutoJoin != nil && *c.AutoJoin && c.LLM.URL == "" && c.Realtime.URL == "" {
+		m.set("HEARDLOG_AUTO_JOIN", "requires HEARDLOG_LLM_URL or HEARDLOG_REALTIME_URL, the upstream of agents that are created by themselves")
 	}
 }
 
-// parseAllow reads address ranges.
+// parseAllow reads addresses and address ranges.
 func parseAllow(v string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for e := range strings.SplitSeq(v, ",") {
@@ -213,9 +232,13 @@ func parseAllow(v string) ([]netip.Prefix, error) {
 		if e == "" {
 			continue
 		}
+		if a, err := netip.ParseAddr(e); err == nil && a.Zone() == "" {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+			continue
+		}
 		p, err := netip.ParsePrefix(e)
 		if err != nil {
-			return nil, fmt.Errorf("must be address ranges such as 10.0.0.0/8, not %q", e)
+			return nil, fmt.Errorf("must be address ranges such as 10.0.0.0/8, or addresses such as 10.1.2.3, without a port, not %q", e)
 		}
 		if p != p.Masked() {
 			return nil, fmt.Errorf("%q has bits set after its prefix; write %s", e, p.Masked())

@@ -15,8 +15,8 @@ func (n *Names) UnmarshalText(b []byte) error {
 		name = strings.TrimSpace(name)
 		switch {
 		case name == "":
-		case len(name) > 64 || len(*n) == 64:
-			return errors.New("must be at most 64 names of at most 64 characters, comma separated")
+		case len(name) > 256 || len(*n) == 64:
+			return errors.New("must be at most 64 names of at most 256 characters, comma separated")
 		default:
 			*n = append(*n, name)
 		}

@@ -30,11 +30,14 @@ var rules = map[string]func(reflect.Value) error{
 	"store":     textRule(checkStore),
 	"project":   textRule(checkProject),
 	"httpurl":   textRule(checkURL),
+	"wsurl":     textRule(checkSocketURL),
 	"publicurl": textRule(checkPublicURL),
+	"issuer":    textRule(checkIssuer),
 	"collector": textRule(checkCollector),
 	"proxy":     textRule(checkProxy),
 	"line":      textRule(oneLine),
 	"key":       textRule(checkKey),
+	"datakey":   textRule(checkDataKey),
 	"seconds":   checkSeconds,
 }
 
@@ -114,6 +117,16 @@ func checkURL(v string) error {
 		return errors.New("must not contain a user name or password")
 	case u.Fragment != "":
 		return errors.New("must not contain a fragment")
+	}
+	return nil
+}
+
+func checkSocketURL(v string) error {
+	if rest, ok := strings.CutPrefix(v, "ws"); ok {
+		v = "http" + rest
+	}
+	if err := checkURL(v); err != nil {
+		return errors.New("must be a ws, wss, http or https URL with a host, without a user name, password or fragment")
 	}
 	return nil
 }

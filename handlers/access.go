@@ -19,6 +19,7 @@ import (
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/agoratoken"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/oidc"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/text"
 )
@@ -33,6 +34,10 @@ type Access struct {
 	ValidProject func(string) bool
 	// Keys are the stored keys, and Sessions those of browsers that signed in; nil = none.
 	Keys, Sessions *access.Keys
+	// OIDC is the identity provider whose users and tokens are let in; nil = none.
+	OIDC *oidc.Provider
+	// PublicURL is the address at which browsers and clients of OAuth reach the server.
+	PublicURL string
 
 	guesses *access.Guesses
 	byID    map[string]credential
@@ -71,7 +76,7 @@ func (c *Access) AddCertificate(appID string, certificate secret.String) {
 
 // open reports whether there are no credentials.
 func (c *Access) open(ctx context.Context) (bool, error) {
-	if configured := len(c.byID)+len(c.certificates) > 0; configured || c.Keys == nil {
+	if configured := len(c.byID)+len(c.certificates) > 0 || c.OIDC != nil; configured || c.Keys == nil {
 		return !configured, nil
 	}
 	exist, err := c.Keys.Exist(ctx)
@@ -180,7 +185,8 @@ func needs(scope access.Scope, next handlerFunc) handlerFunc {
 // validEvery is how often a live tail checks that its key has not ended.
 const validEvery = 250 * time.Millisecond
 
-// whileValid ends the context of a long request once the caller's key or token has ended.
+// whileValid ends the context of a long request once the caller's key, token or session has
+// ended.
 func (c *Access) whileValid(next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		caller := infoOf(r).caller
@@ -189,14 +195,21 @@ func (c *Access) whileValid(next handlerFunc) handlerFunc {
 			defer end()
 			return next(w, r.WithContext(ctx))
 		}
-		if !caller.Stored {
+		if !caller.Stored && caller.Session == "" {
 			return next(w, r)
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
 		var check func()
 		check = func() {
-			if err := c.Keys.Valid(ctx, caller.ID); fault.Is(err, fault.Unauthenticated) {
+			var err error
+			if caller.Session != "" {
+				err = c.Sessions.Valid(ctx, caller.Session)
+			}
+			if caller.Stored && err == nil {
+				err = c.Keys.Valid(ctx, caller.ID)
+			}
+			if fault.Is(err, fault.Unauthenticated) {
 				end(err)
 			}
 			if ctx.Err() == nil {
@@ -214,6 +227,7 @@ func (c *Access) enter(style errorStyle) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			caller, wait, err := c.clientOf(r)
 			if err != nil {
+				infoOf(r).challenge = c.challenge(r)
 				if wait > 0 {
 					w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 				}
@@ -249,6 +263,11 @@ func (c *Access) clientOf(r *http.Request) (_ access.Client, wait time.Duration,
 		return access.Client{}, 0, fault.New(fault.Unauthenticated, "Missing authorization header")
 	}
 	p, ok := present(header)
+	if _, known := c.byToken[sha256.Sum256([]byte(p.token))]; !known {
+		if caller, ok, err := c.ofToken(r, p, appid); ok { // a signature cannot be guessed
+			return inProject(appid, caller, err)
+		}
+	}
 	attempt := c.guesses.Attempt(r.RemoteAddr, header, p.id)
 	wait = attempt.Wait()
 	caller, err := access.Client{}, access.ErrWrong()
@@ -318,6 +337,9 @@ func (c *Access) local(pages *http.CrossOriginProtection, next http.Handler) htt
 func styleOf(r *http.Request) errorStyle {
 	if openAIPath(r.URL.Path) || r.URL.Path == "/v1/embeddings" {
 		return openAIError
+	}
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/conversations"); ok {
+		return conversationStyle(r.Method, rest)
 	}
 	return agoraError
 }

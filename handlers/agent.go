@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/longterm/caller"
+	"github.com/heardlog/heardlog/longterm/facts"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
@@ -28,6 +29,7 @@ type agentAPI struct {
 	bodies
 	memory     *agents.Service
 	callers    *caller.Service
+	facts      *facts.Service
 	recall     *recall.Service
 	remember   *remember.Service // nil remembers nothing
 	models     *model.Service
@@ -58,7 +60,10 @@ type agentJSON struct {
 	Tally     tallyJSON         `json:"tally"`
 	Scores    []scoreJSON       `json:"scores,omitempty"`
 	Checks    []string          `json:"checks,omitempty"`
+	// Hosted is what the platform of a call says of it that did not run here.
+	Hosted *memory.HostedCall `json:"hosted,omitempty"`
 	callJSON
+	*glanceJSON // nil if it was not asked for, or is too much
 }
 
 // callJSON is what is known of an agent beside Agora's fields.
@@ -91,6 +96,9 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
+	if g.Archived() {
+		out.Hosted = g.Settings.Archive.Hosted
+	}
 	if g.Status.Ended() {
 		out.Reason = g.Message
 	}
@@ -105,7 +113,11 @@ func (a agentAPI) get(r *http.Request) (any, error) {
 	}
 	out := a.agentJSON(&h)
 	out.Settings = a.settingsJSON(h.Agent)
-	return out, nil
+	glance, err := includeParam(r.URL.Query())
+	if err == nil && glance {
+		err = a.glance(r.Context(), &h, &out)
+	}
+	return out, err
 }
 
 // updateFields are the fields that update may change. They come in properties, or bare from one
@@ -225,11 +237,23 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 }
 
 // erase deletes an agent with everything that belongs to it. It sends no event.
-func (a agentAPI) erase(r *http.Request) error {
-	if a.kv != nil { // optional
-		if err := a.kv.ForgetAgent(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+func (a agentAPI) erase(r *http.Request) error { return a.eraseAgent(r, chi.URLParam(r, "id")) }
+
+// eraseAgent erases an agent with what is stored for it.
+func (a agentAPI) eraseAgent(r *http.Request, id string) error {
+	// What is outside the ledger goes first, so that a call that fails can be repeated.
+	if err := a.memory.Agents.MayErase(r.Context(), projectOf(r), id); err != nil {
+		return err
+	}
+	if a.facts != nil {
+		if _, err := a.facts.EraseCall(r.Context(), projectOf(r), id); err != nil {
 			return err
 		}
 	}
-	return a.memory.Agents.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if a.kv != nil { // optional
+		if err := a.kv.ForgetAgent(r.Context(), projectOf(r), id); err != nil {
+			return err
+		}
+	}
+	return a.memory.Agents.Erase(r.Context(), projectOf(r), id)
 }

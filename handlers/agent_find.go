@@ -19,12 +19,30 @@ const (
 	maxFound      = 500
 	maxFindLabels = 8
 	maxFindText   = 200
+	maxFirstWord  = 3_600_000 // ms
 	// maxLabelHeaders is how many labels the headers of a call may set.
 	maxLabelHeaders = 16
 )
 
 // labelParam begins the parameters that name a label: label.line=sales.
 const labelParam = "label."
+
+// agentsFoundJSON is a page of calls.
+type agentsFoundJSON struct {
+	Agents     []agentJSON `json:"agents"`
+	NextCursor string      `json:"next_cursor,omitempty"`
+	// Total is how many match, nil if that was not asked for; with TotalMore there are more.
+	Total     *int          `json:"total,omitempty"`
+	TotalMore bool          `json:"total_more,omitzero"`
+	Compared  *comparedJSON `json:"compared,omitempty"`
+}
+
+// comparedJSON is which calls an order other than by start has compared: the newest ones.
+type comparedJSON struct {
+	Calls int    `json:"calls"`
+	All   bool   `json:"all"`
+	Since string `json:"since,omitempty"` // the start of the oldest
+}
 
 // find serves GET /v1/agents: the calls of the project, ended ones too, newest first.
 func (a agentAPI) find(r *http.Request) (any, error) {
@@ -33,18 +51,28 @@ func (a agentAPI) find(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	glance, err := includeParam(v)
+	if err != nil {
+		return nil, err
+	}
 	page, err := a.memory.Agents.Find(r.Context(), q, words)
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
-		Agents     []agentJSON `json:"agents"`
-		NextCursor string      `json:"next_cursor,omitempty"`
-	}{make([]agentJSON, len(page.Heads)), page.Next.String()}
+	out := agentsFoundJSON{Agents: make([]agentJSON, len(page.Heads)), NextCursor: page.Next.String()}
+	if !q.NoTotal && (!q.Picks() || q.After == (memory.AgentPlace{})) {
+		out.Total, out.TotalMore = &page.Total, page.Truncated
+	}
+	if q.Order != memory.ByStart {
+		out.Compared = &comparedJSON{page.Compared, page.ComparedAll, shownTime(page.ComparedFromMS)}
+	}
 	for i := range page.Heads {
 		out.Agents[i] = a.agentJSON(&page.Heads[i])
 	}
-	return out, nil
+	if glance {
+		err = a.glances(r.Context(), page.Heads, out.Agents)
+	}
+	return out, err
 }
 
 func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery, words string, err error) {
@@ -73,14 +101,15 @@ func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery,
 	if q.Checks, err = checkParam(v); err != nil {
 		return q, "", err
 	}
-	for name, set := range map[string]*bool{"interrupted": &q.Interrupted, "failed": &q.Failed, "ghosts": &q.Ghosts} {
-		switch value := v.Get(name); value {
-		case "":
-		case "true":
-			*set = true
-		default:
-			return q, "", fault.At(fault.Invalid, name, "must be true, or left out, not %q", text.Clip(value, 20))
+	count := false
+	for name, set := range map[string]*bool{"interrupted": &q.Interrupted, "failed": &q.Failed, "ghosts": &q.Ghosts, "tool_without_result": &q.ToolOpen, "count": &count} {
+		if *set, err = trueParam(v, name); err != nil {
+			return q, "", err
 		}
+	}
+	q.NoTotal = !count
+	if err := pickParams(v, &q); err != nil {
+		return q, "", err
 	}
 	if user := v.Get("user_id"); user != "" {
 		if user, err = callerName("user_id", user); err != nil {
@@ -94,7 +123,53 @@ func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery,
 	if n := utf8.RuneCountInString(words); n > maxFindText {
 		return q, "", fault.At(fault.Invalid, "q", "has %d characters; at most %d are allowed", n, maxFindText)
 	}
+	switch {
+	case words == "":
+	case count:
+		return q, "", fault.At(fault.Invalid, "count", "must be left out with q: a search for a text reads calls until the page is full")
+	case q.Order != memory.ByStart:
+		return q, "", fault.At(fault.Invalid, "sort", "must be started with q: a search for a text reads calls in that order")
+	}
 	return q, words, nil
+}
+
+// trueParam reads a parameter that is true or left out.
+func trueParam(v url.Values, name string) (bool, error) {
+	switch value := v.Get(name); value {
+	case "":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, fault.At(fault.Invalid, name, "must be true, or left out, not %q", text.Clip(value, 20))
+	}
+}
+
+// pickParams reads the parameters that choose calls by what their tallies say.
+func pickParams(v url.Values, q *memory.AgentQuery) error {
+	if s := v.Get("unheard_min"); s != "" {
+		share, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(share >= 0 && share <= 1) {
+			return fault.At(fault.Invalid, "unheard_min", "must be a share of the words from 0 to 1, such as 0.5, not %q", text.Clip(s, 20))
+		}
+		q.UnheardMin = share
+	}
+	slowest, err := intParam(v, "first_word_min", 0, 0, maxFirstWord)
+	if err != nil {
+		return err
+	}
+	q.FirstWordMS = int64(slowest)
+	switch sort := v.Get("sort"); sort {
+	case "", "started":
+	case string(memory.ByUnheard), string(memory.ByFirstWord):
+		q.Order = memory.AgentOrder(sort)
+	default:
+		return fault.At(fault.Invalid, "sort", "must be started, %s or %s, not %q", memory.ByUnheard, memory.ByFirstWord, text.Clip(sort, 20))
+	}
+	if q.Order == memory.ByStart && q.After.Key != 0 {
+		return fault.At(fault.Invalid, "cursor", "is of a list with another sort")
+	}
+	return nil
 }
 
 // namedIn returns the label or the score that a parameter is about, by what it begins with: with

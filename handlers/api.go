@@ -19,6 +19,7 @@ import (
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/sockets"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/longterm/caller"
@@ -26,11 +27,13 @@ import (
 	"github.com/heardlog/heardlog/longterm/knowledge"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
+	"github.com/heardlog/heardlog/longterm/replay"
 	"github.com/heardlog/heardlog/longterm/report"
 	"github.com/heardlog/heardlog/longterm/vector"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/hold"
 	"github.com/heardlog/heardlog/memory/ingest"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memories"
@@ -48,6 +51,7 @@ type Config struct {
 	Items   memories.Service
 	Recall  *recall.Service
 	Facts   *facts.Service
+	Holds   *hold.Service
 	Callers *caller.Service
 	// Remember shows what calls are given; nil shows nothing. RememberDefault are the settings of
 	// joins that have none.
@@ -62,6 +66,7 @@ type Config struct {
 	Knowledge       *knowledge.Service
 	Patterns        *pattern.Service
 	Reports         *report.Service
+	Replays         *replay.Service
 	// Jobs returns the jobs of a project in a state; see job.Runner.List.
 	Jobs     func(project string, state job.State) []job.Info
 	Webhooks *webhook.Service
@@ -88,6 +93,7 @@ type Config struct {
 	Now         func() time.Time // nil = time.Now
 	Quota       *quota.Keeper    // what projects use; nil = no limits
 	MaxAgents   int              // live agents of one project; 0 = no limit
+	Realtime    Realtime
 	// DefaultLLM is set if the server has an LLM for agents without an llm.url.
 	DefaultLLM bool
 	// AutoJoin creates an agent for an unknown id or, if id is "", for an unknown key, and returns
@@ -99,15 +105,19 @@ type Config struct {
 	// Platforms finds the agent of a call by the keys that platforms send; nil = the built-in ones.
 	Platforms *platform.Set
 	// NoKey says what happens to a chat completion that names neither an agent nor a call:
-	// NoKeyRefuse, the default, or NoKeyWords.
+	// NoKeyRefuse, the default, NoKeyWords or, with AutoJoin, NoKeyStart.
 	NoKey string
 	// PassThrough lists the paths under /v1 that are sent on to the upstream: a path such as
 	// /v1/files, a path and all below it (/v1/files/*), or * for all. Our own paths never are.
 	PassThrough []string
-	// Ingest holds the secrets that sign Agora's notifications, by project. Without any, no
-	// notifications are taken.
+	// Ingest holds the secrets that sign Agora's notifications, by project, and those that sign the
+	// webhooks of other platforms, by project/platform. Without any, none are taken.
 	Ingest map[string][]secret.String
-	Tail   tail.Limits
+	// PublicURL is the address at which others call this server; "" = not known.
+	PublicURL string
+	Tail      tail.Limits
+	// Sockets keeps account of WebSockets; nil = one without limits that is never closed.
+	Sockets *sockets.Account
 	// Done is closed when the server begins to stop; live tails end then.
 	Done <-chan struct{}
 }
@@ -140,6 +150,9 @@ func (c Config) withDefaults() Config {
 	if c.Platforms == nil {
 		c.Platforms, _ = platform.NewSet(nil) // fails only for profiles of the caller's
 	}
+	if c.Sockets == nil {
+		c.Sockets = sockets.New(0, 0)
+	}
 	if c.NoKey == "" {
 		c.NoKey = NoKeyRefuse
 	}
@@ -165,18 +178,24 @@ type api struct {
 	vectors       vectorAPI
 	knowledge     knowledgeAPI
 	patterns      patternAPI
-	conversations conversationAPI
+	conversations openAIConversationAPI
+	saved         conversationAPI
 	evidence      evidenceAPI
 	tails         tailAPI
 	webhooks      webhookAPI
 	notices       *noticeAPI
 	proxy         *proxyAPI
+	socket        *socketAPI
 	erase         eraseAPI
+	holds         holdAPI
 	keys          keyAPI
+	signIn        signInAPI
 	audit         auditAPI
 	usage         usageAPI
 	overview      overviewAPI
 	reports       reportAPI
+	replays       replayAPI
+	realtime      *realtimeAPI
 	ops           opsAPI
 }
 
@@ -188,42 +207,49 @@ func New(c Config) *chi.Mux {
 		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
 	proxy := &proxyAPI{
-		bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, expect: c.Expect, allowed: c.PassThrough, now: c.Now,
+		bodies: b, memory: c.Memory, items: c.Items, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, calls: newUnnamedCalls(), autoJoin: c.AutoJoin, expect: c.Expect, allowed: c.PassThrough, now: c.Now,
 	}
 	a := &api{
-		bodies:        b,
-		jobs:          c.Jobs,
-		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
-		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
-		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
-		context:       contextAPI{bodies: b, remember: c.Remember, contexts: c.Context, levels: c.Memory.Policies, callSummary: c.CallSummary, now: c.Now},
-		models:        modelAPI{bodies: b, models: c.Models},
-		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
-		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, agents: c.Memory.Agents, now: c.Now},
-		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers, now: c.Now},
-		callers:       callerAPI{bodies: b, callers: c.Callers, now: c.Now},
-		mcp:           newMCP(b, c.Origins),
-		kv:            newKVAPI(b, c.KV, c.Memory),
-		checkpoints:   checkpointAPI{bodies: b, checkpoints: c.Checkpoints},
-		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, messages: c.Memory.Messages, now: c.Now},
-		patterns:      patternAPI{bodies: b, patterns: c.Patterns, now: c.Now},
-		knowledge:     knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},
-		conversations: conversationAPI{bodies: b, messages: c.Memory.Messages, conversations: c.Conversations},
-		tails:         tailAPI{hub: hub},
-		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
+		bodies:      b,
+		jobs:        c.Jobs,
+		agents:      agentAPI{bodies: b, facts: c.Facts, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
+		speech:      speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
+		messages:    messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
+		context:     contextAPI{bodies: b, remember: c.Remember, contexts: c.Context, levels: c.Memory.Policies, callSummary: c.CallSummary, now: c.Now},
+		models:      modelAPI{bodies: b, models: c.Models},
+		items:       itemAPI{bodies: b, items: c.Items, now: c.Now},
+		recall:      recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, agents: c.Memory.Agents, now: c.Now},
+		facts:       factAPI{bodies: b, facts: c.Facts, callers: c.Callers, now: c.Now},
+		callers:     callerAPI{bodies: b, callers: c.Callers, now: c.Now},
+		mcp:         newMCP(b, c.Origins),
+		kv:          newKVAPI(b, c.KV, c.Memory),
+		checkpoints: checkpointAPI{bodies: b, checkpoints: c.Checkpoints},
+		vectors:     vectorAPI{bodies: b, vectors: c.Vectors, messages: c.Memory.Messages, now: c.Now},
+		patterns:    patternAPI{bodies: b, patterns: c.Patterns, now: c.Now},
+		knowledge:   knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},
+		saved:       conversationAPI{bodies: b, messages: c.Memory.Messages, conversations: c.Conversations},
+		tails:       tailAPI{hub: hub},
+		webhooks:    webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
 		notices: &noticeAPI{
-			bodies: b, archive: ingest.Service{Memory: c.Memory}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
+			bodies: b, archive: ingest.Service{Memory: c.Memory}, callers: c.Callers, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
+			publicURL: c.PublicURL, now: c.Now,
 			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
 		},
 		proxy:    proxy,
+		socket:   &socketAPI{sockets: c.Sockets, origins: c.Origins, limit: c.MaxBody, now: c.Now},
 		evidence: evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence, byKey: proxy.agentByKey},
 		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
+		holds:    holdAPI{bodies: b, holds: c.Holds, agents: c.Memory.Agents},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
 		reports:  reportAPI{reports: c.Reports, now: c.Now},
 		overview: overviewAPI{agents: c.Memory.Agents, webhooks: c.Webhooks, now: c.Now},
 		audit:    auditAPI{audit: c.Audit, log: c.Log},
 		keys:     keyAPI{bodies: b, access: c.Access},
+		signIn:   signInAPI{access: c.Access, log: c.Log},
 		ops:      opsAPI{ready: c.Ready, checking: make(chan struct{}, 1), openapi: c.Spec, metricsPage: c.MetricsPage},
 	}
+	a.realtime = &realtimeAPI{bodies: b, Realtime: c.Realtime, proxy: proxy, access: c.Access, origins: c.Origins, now: c.Now}
+	a.conversations = openAIConversationAPI{proxy, a.agents}
+	a.replays = replayAPI{bodies: b, replays: c.Replays, agents: a.agents}
 	return a.routes(c)
 }

@@ -38,13 +38,16 @@ type consentJSON struct {
 	Remember string `json:"remember"`
 	Until    string `json:"until,omitempty"`
 	Now      string `json:"now"`
+	SetBy    string `json:"set_by,omitempty"` // the ID of a key
+	SetAt    string `json:"set_at,omitempty"`
 }
 
-func (a callerAPI) consent(c caller.Consent) consentJSON {
+func (a callerAPI) consent(of *caller.Caller) consentJSON {
+	c := of.Consent
 	if c.Remember == "" {
 		c.Remember = caller.All
 	}
-	return consentJSON{Remember: string(c.Remember), Until: shownTime(c.UntilMS), Now: string(c.At(a.now()))}
+	return consentJSON{Remember: string(c.Remember), Until: shownTime(c.UntilMS), Now: string(c.At(a.now())), SetBy: of.ConsentBy, SetAt: shownTime(of.ConsentMS)}
 }
 
 // userInPath returns the user that the path names. Nothing can be stored of what platforms send for
@@ -91,7 +94,7 @@ func (a callerAPI) overview(ctx context.Context, project, name string) (callerJS
 	o, err := a.callers.Overview(ctx, project, c)
 	return callerJSON{
 		UserID: c.User, Aliases: append([]string{}, c.Aliases...), Calls: o.Calls, FirstAt: shownTime(o.FirstMS), LastAt: shownTime(o.LastMS),
-		Facts: o.Facts, Consent: a.consent(c.Consent),
+		Facts: o.Facts, Consent: a.consent(&c),
 	}, c, err
 }
 
@@ -108,15 +111,23 @@ func (a callerAPI) get(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// callerEntry is a caller in a list.
+// callerEntry is a caller by its names.
 type callerEntry struct {
 	UserID  string      `json:"user_id"`
 	Aliases []string    `json:"aliases"`
 	Consent consentJSON `json:"consent"`
 }
 
+// listedCaller is a caller in a list.
+type listedCaller struct {
+	callerEntry
+	Calls  int            `json:"calls"`
+	LastAt string         `json:"last_call_at,omitempty"`
+	Facts  map[string]int `json:"facts"` // how many, by state
+}
+
 func (a callerAPI) entry(c *caller.Caller) callerEntry {
-	return callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c.Consent)}
+	return callerEntry{UserID: c.User, Aliases: append([]string{}, c.Aliases...), Consent: a.consent(c)}
 }
 
 // list serves GET /v1/users.
@@ -134,10 +145,16 @@ func (a callerAPI) list(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	overviews, err := a.callers.Overviews(r.Context(), projectOf(r), list)
+	if err != nil {
+		return nil, err
+	}
 	return struct {
-		Users      []callerEntry `json:"users"`
-		NextCursor string        `json:"next_cursor,omitempty"`
-	}{each(list, a.entry), next}, nil
+		Users      []listedCaller `json:"users"`
+		NextCursor string         `json:"next_cursor,omitempty"`
+	}{each(overviews, func(o *caller.Overview) listedCaller {
+		return listedCaller{a.entry(&o.Caller), o.Calls, shownTime(o.LastMS), o.Facts}
+	}), next}, nil
 }
 
 type aliasesRequest struct {
@@ -185,7 +202,7 @@ func (a callerAPI) putConsent(r *http.Request, in *consentRequest) (any, error) 
 		}
 		consent.UntilMS = until.UnixMilli()
 	}
-	return shown(a.entry)(a.callers.SetConsent(r.Context(), projectOf(r), user, consent))
+	return shown(a.entry)(a.callers.SetConsent(r.Context(), projectOf(r), user, consent, infoOf(r).caller.ID))
 }
 
 // exportedMessage is a line of an export.

@@ -28,7 +28,8 @@ type proxyAPI struct {
 	items     memories.Service
 	turns     *turn.Runner
 	platforms *platform.Set
-	noKey     string // NoKeyRefuse or NoKeyWords
+	noKey     string // NoKeyRefuse, NoKeyWords or NoKeyStart
+	calls     *unnamedCalls
 	autoJoin  func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error)
 	expect    func(project, id string, labels map[string]string, err error) bool // nil never does
 	now       func() time.Time
@@ -80,6 +81,9 @@ func (a *proxyAPI) agentAside(r *http.Request, req *llmadapter.Request) (memory.
 			return memory.Agent{}, err
 		}
 		return a.memory.Agents.Agent(r.Context(), projectOf(r), id)
+	}
+	if !a.named(r, req.Member) {
+		return memory.Agent{}, fault.New(fault.NotFound, "the request names no call")
 	}
 	key, err := a.keyOfCall(r, req, req.Member)
 	if err != nil {
@@ -210,10 +214,13 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 }
 
 // agentOfCall returns the agent of a call, found by the path, then the header, then
-// metadata.agent_id, then the platform's key.
+// metadata.agent_id, then the platform's key, then as NoKey says.
 func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request, member func(string) []byte) (string, error) {
 	id := namedAgent(r, req.AgentID)
 	if id == "" {
+		if !a.named(r, member) {
+			return a.agentUnnamed(r, req.Messages)
+		}
 		key, err := a.keyOfCall(r, req, member)
 		if err != nil {
 			return "", err

@@ -42,13 +42,15 @@ func newFindingJSON(f *check.Finding) findingJSON {
 // checks serves GET /v1/agents/{id}/checks.
 func (a agentAPI) checks(r *http.Request) (any, error) {
 	project, id := projectOf(r), chi.URLParam(r, "id")
-	h, err := a.memory.Messages.Head(r.Context(), project, id)
-	if err != nil {
-		return nil, err
-	}
-	msgs, err := a.memory.Messages.All(r.Context(), project, id)
-	if err != nil {
-		return nil, err
+	var h memory.Head
+	var msgs []memory.Message
+	// Of long texts few are read.
+	for n, enough := 16, false; !enough; n = min(4*n, check.MaxMessages) {
+		var err error
+		if h, msgs, err = a.memory.Messages.Recent(r.Context(), project, id, n); err != nil {
+			return nil, err
+		}
+		enough = len(msgs) < n || n == check.MaxMessages || check.Enough(msgs)
 	}
 	return struct {
 		Findings []findingJSON `json:"findings"`

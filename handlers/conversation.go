@@ -2,7 +2,10 @@ package handlers
 
 import (
 	"net/http"
+	"strings"
 
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
@@ -13,6 +16,29 @@ type conversationAPI struct {
 	bodies
 	conversations kv.Conversations
 	messages      *agents.Messages
+}
+
+// moved marks the answers of the paths that saved conversations had before, as RFC 9745 has it.
+func moved(f handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		w.Header().Set("Deprecation", "@1795824000") // 2026-11-28
+		w.Header().Set("Link", `</v1/saved-conversations>; rel="successor-version"`)
+		err := f(w, r)
+		if err != nil {
+			w.Header().Del("Deprecation")
+			w.Header().Del("Link")
+		}
+		return err
+	}
+}
+
+// saveMoved is save for the former path. There, names that begin with conv_ are those of OpenAI's
+// conversations, and what was saved under one could not be read.
+func (a conversationAPI) saveMoved(w http.ResponseWriter, r *http.Request) error {
+	if id := pathName(r, "id"); strings.HasPrefix(id, "conv_") {
+		return fault.At(fault.Invalid, "id", "begins with conv_, as the conversations of OpenAI's API do; save it with PUT /v1/saved-conversations/%s", text.Clip(id, 200))
+	}
+	return a.save(w, r)
 }
 
 func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {

@@ -78,6 +78,9 @@ func (a eraseAPI) project(r *http.Request) (any, error) {
 		return nil, fault.At(fault.Invalid, "confirm", "must be the name of the project, %q, because this erases all of its data; it is %q", project, text.Clip(got, 80))
 	}
 	ctx := r.Context()
+	if err := a.items.Holds.CheckProject(ctx, project); err != nil {
+		return nil, err
+	}
 	gone := 0
 	if a.webhooks != nil { // optional
 		var err error

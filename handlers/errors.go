@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -28,7 +29,10 @@ var statuses = map[fault.Code]struct {
 	fault.Forbidden:        {http.StatusForbidden, "InvalidPermission"},
 	fault.NotFound:         {http.StatusNotFound, "NotFound"},
 	fault.PreviousResponse: {http.StatusBadRequest, "InvalidFieldValue"}, // as OpenAI answers it
+	fault.SocketAge:        {http.StatusBadRequest, "InvalidFieldValue"},
+	fault.SocketLanes:      {http.StatusBadRequest, "InvalidFieldValue"},
 	fault.Conflict:         {http.StatusConflict, "Conflict"},
+	fault.Held:             {http.StatusConflict, "Conflict"},
 	// Not 409, which OpenAI's clients repeat.
 	fault.Stopped:           {http.StatusGone, "NotFound"},
 	fault.TooLarge:          {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},
@@ -95,8 +99,8 @@ func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err e
 	}
 	// A browser asks its user for a password if the answer to a script has this header, but the
 	// server's pages have a form of their own.
-	if dest := r.Header.Get("Sec-Fetch-Dest"); e.Code == fault.Unauthenticated && dest != "empty" {
-		w.Header().Set("WWW-Authenticate", `Basic realm="heardlog", Bearer realm="heardlog"`)
+	if dest := r.Header.Get("Sec-Fetch-Dest"); e.Code == fault.Unauthenticated && (dest != "empty" || r.URL.Path == mcpPath) {
+		w.Header().Set("WWW-Authenticate", cmp.Or(info.challenge, `Basic realm="heardlog", Bearer realm="heardlog"`))
 	}
 	style(w, r, e)
 }

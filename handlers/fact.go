@@ -220,7 +220,7 @@ type addFactRequest struct {
 	CreatedAt  string          `json:"created_at"`
 	LastSeenAt string          `json:"last_seen_at"`
 	Source     *factSourceJSON `json:"source"`
-	By         string          `json:"by" validate:"omitempty,oneof=api tool"`
+	By         string          `json:"by" validate:"omitempty,oneof=api tool imported"`
 	Cause      string          `json:"cause"`
 }
 

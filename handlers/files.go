@@ -18,10 +18,12 @@ func pageFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// guideFile serves a document, or a picture in one.
-func guideFile(w http.ResponseWriter, r *http.Request) error {
-	if !page.Guide(w, r, path.Join(chi.URLParam(r, "folder"), chi.URLParam(r, "file"))) {
-		return fault.New(fault.NotFound, "there is no such document; /docs/guide lists all")
+// guideFile returns a handler that serves a document, a picture in one, or a search of them.
+func guideFile(ui bool) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !page.Guide(w, r, path.Join(chi.URLParam(r, "folder"), chi.URLParam(r, "file")), ui) {
+			return fault.New(fault.NotFound, "there is no such document; /docs/guide lists all")
+		}
+		return nil
 	}
-	return nil
 }

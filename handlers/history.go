@@ -80,12 +80,12 @@ func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.He
 		return memory.Head{}, nil, 0, err
 	}
 	from := max(int64(after), head.Agent.Settings.Memory.BaseSeq-1)
-	msgs, err := a.memory.Messages.Page(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
-	if err != nil || len(msgs) <= historyPage {
-		return head, msgs, 0, err
+	msgs, err := a.memory.Messages.Page(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, Bytes: maxPageBytes, HistoryOnly: true})
+	if err != nil {
+		return head, nil, 0, err
 	}
-	msgs = msgs[:historyPage]
-	return head, msgs, msgs[historyPage-1].Seq, nil
+	msgs, next := firstPage(msgs, historyPage)
+	return head, msgs, next, nil
 }
 
 // appendHistory appends the answer as JSON. It is written by hand because history is read at every

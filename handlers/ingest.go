@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -12,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory/ingest"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -34,11 +37,15 @@ const (
 	noticeRefused = "refused"
 )
 
-// noticeAPI takes Agora's notifications about agents that run there.
+// noticeAPI takes what platforms say of agents that run there: Agora's notifications, and reports
+// of calls that are over.
 type noticeAPI struct {
 	bodies
 	archive        ingest.Service
-	secrets        map[string][]secret.String // by project
+	callers        *caller.Service
+	secrets        map[string][]secret.String // by project; of platforms by project/platform
+	publicURL      string                     // "" = not known
+	now            func() time.Time
 	defaultProject string
 	log            zerolog.Logger
 	events         *prometheus.CounterVec // by type and result
@@ -113,23 +120,44 @@ func (a *noticeAPI) logRefused(r *http.Request, in ingest.Notification, body []b
 	return err
 }
 
-// verified reads the body and checks that a secret of the project signed it. It reads nothing if
-// the signature cannot be right.
+// verified reads the body of a notification and checks that a secret of the project signed it.
 func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if len(a.secrets) == 0 {
+	project, secrets := a.secretsFor(r, "")
+	if len(secrets) == 0 {
 		return nil, fault.New(fault.NotFound, "notifications are not accepted, because HEARDLOG_INGEST_SECRETS is not set")
 	}
-	project := a.defaultProject
-	if names := r.URL.Query()["project"]; len(names) > 0 {
-		project = names[0]
-	} else if len(a.secrets) == 1 {
-		for only := range a.secrets {
-			project = only
+	wrong := fault.New(fault.Unauthenticated, "%s does not match the body and a secret of the project", webhook.HeaderAgoraV2)
+	if len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
+		return nil, wrong
+	}
+	return a.readVerified(w, r, project, secrets[project], wrong, func(s secret.String, body []byte) bool {
+		return webhook.VerifyAgora(s, r.Header, body) == nil
+	})
+}
+
+// secretsFor returns the project of a webhook, and the secrets for a platform ("" for Agora) by
+// project. The only project that has some need not be named.
+func (a *noticeAPI) secretsFor(r *http.Request, platform string) (project string, secrets map[string][]secret.String) {
+	secrets = map[string][]secret.String{}
+	for key, list := range a.secrets {
+		if owner, name, _ := strings.Cut(key, "/"); name == platform {
+			secrets[owner] = list
 		}
 	}
-	wrong := fault.New(fault.Unauthenticated, "%s does not match the body and a secret of the project", webhook.HeaderAgoraV2)
-	secrets := a.secrets[project]
-	if len(secrets) == 0 || len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
+	project = a.defaultProject
+	if names := r.URL.Query()["project"]; len(names) > 0 {
+		project = names[0]
+	} else if len(secrets) == 1 {
+		for project = range secrets {
+		}
+	}
+	return project, secrets
+}
+
+// readVerified reads a body that one of the secrets has signed, and notes the project. It returns
+// wrong for others, and reads nothing without secrets.
+func (a *noticeAPI) readVerified(w http.ResponseWriter, r *http.Request, project string, secrets []secret.String, wrong error, fits func(secret.String, []byte) bool) ([]byte, error) {
+	if len(secrets) == 0 {
 		return nil, wrong
 	}
 	limit := max(a.limit, maxNotice)
@@ -147,7 +175,7 @@ func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, er
 	}
 	valid := false
 	for _, s := range secrets { // all of them, so that the time does not show which one fits
-		valid = webhook.VerifyAgora(s, r.Header, body) == nil || valid
+		valid = fits(s, body) || valid
 	}
 	if !valid {
 		return nil, wrong

@@ -51,45 +51,54 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 		if err != nil {
 			return err
 		}
-		name, err := text.CleanKey("name", in.Name, 1024)
+		agent, err := a.start(w, r, in, kind)
 		if err != nil {
 			return err
 		}
-		if strings.TrimSpace(name) == "" || strings.IndexFunc(name, unicode.IsControl) >= 0 {
-			return fault.At(fault.Invalid, "name", "must not be blank or contain a control character")
-		}
-		if err := in.checkProperties(w, r); err != nil {
-			return err
-		}
-		settings, inherit, err := a.settings(r, in, kind)
-		if err != nil {
-			return err
-		}
-		key, err := idempotencyKey(r, maxKey)
-		if err != nil {
-			return err
-		}
-		if a.remember != nil {
-			settings.Memory.Known = a.remember.Known(r.Context(), projectOf(r), &settings)
-		}
-		agent, err := a.memory.Agents.Join(r.Context(), agents.JoinRequest{
-			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key, Inherit: inherit,
-		})
-		if err != nil {
-			return err
-		}
-		infoOf(r).agent = agent.ID
-		if a.remember != nil {
-			if err := a.remember.Joined(r.Context(), &agent); err != nil {
-				return err
-			}
-		}
-		if err := a.joined(r.Context(), &agent); err != nil {
-			return err
-		}
-		a.recall.Warm(r.Context(), agent.Project, agent.Settings.Scope.UserID)
 		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String(), Inherited: inheritedOf(&agent)})
 	}
+}
+
+// start starts the agent of a join.
+func (a agentAPI) start(w http.ResponseWriter, r *http.Request, in joinRequest, kind joinKind) (memory.Agent, error) {
+	name, err := text.CleanKey("name", in.Name, 1024)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	if strings.TrimSpace(name) == "" || strings.IndexFunc(name, unicode.IsControl) >= 0 {
+		return memory.Agent{}, fault.At(fault.Invalid, "name", "must not be blank or contain a control character")
+	}
+	if err := in.checkProperties(w, r); err != nil {
+		return memory.Agent{}, err
+	}
+	settings, inherit, err := a.settings(r, in, kind)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	key, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	if a.remember != nil {
+		settings.Memory.Known = a.remember.Known(r.Context(), projectOf(r), &settings)
+	}
+	agent, err := a.memory.Agents.Join(r.Context(), agents.JoinRequest{
+		Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key, Inherit: inherit,
+	})
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	infoOf(r).agent = agent.ID
+	if a.remember != nil {
+		if err := a.remember.Joined(r.Context(), &agent); err != nil {
+			return memory.Agent{}, err
+		}
+	}
+	if err := a.joined(r.Context(), &agent); err != nil {
+		return memory.Agent{}, err
+	}
+	a.recall.Warm(r.Context(), agent.Project, agent.Settings.Scope.UserID)
+	return agent, nil
 }
 
 // joinWrap holds the properties, so that errors name the path as the caller wrote it. It is a named
@@ -341,7 +350,7 @@ func (p *joinProperties) settings() memory.Settings {
 			URL: l.URL, APIKey: secret.String(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
 			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
 			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
-			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates, OnQuestion: p.Heardlog.OnQuestion,
+			Upstreams: p.upstreams(), Realtime: p.realtime(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates, OnQuestion: p.Heardlog.OnQuestion,
 			Members: l.Members, Thoughts: l.Thoughts, Shape: l.Shape, Cache: l.Cache,
 			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
 			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,

@@ -72,6 +72,7 @@ type joinProperties struct {
 			TotalMS      int `json:"total_ms" validate:"omitempty,min=10,max=86400000"`
 		} `json:"timeouts"`
 		Upstreams []upstreamProperties `json:"upstreams" validate:"max=8,dive"`
+		Realtime  *realtimeProperties  `json:"realtime"`
 		Session   sessionProperties    `json:"session"`
 		Working   workingProperties    `json:"working_memory"`
 		Scope     *messageScope        `json:"scope"`

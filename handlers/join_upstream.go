@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/realtime"
 )
 
 // upstreamProperties is an LLM to call if the one before it fails before its answer begins.
@@ -23,6 +24,13 @@ type upstreamProperties struct {
 	promptProperties
 }
 
+// realtimeProperties is the server of a speech-to-speech model.
+type realtimeProperties struct {
+	URL     string            `json:"url" validate:"required,max=2048"`
+	APIKey  string            `json:"api_key" validate:"max=8192"`
+	Headers map[string]string `json:"headers" validate:"max=64"`
+}
+
 // promptProperties is what the prompts of an LLM look like.
 type promptProperties struct {
 	Thoughts string `json:"thoughts" validate:"omitempty,oneof=calls all never"`
@@ -32,6 +40,15 @@ type promptProperties struct {
 
 // upstreamRules checks what tags cannot.
 func (p *joinProperties) upstreamRules() error {
+	if u := p.Heardlog.Realtime; u != nil {
+		const at = "properties.heardlog.realtime"
+		if err := checkURL(at+".url", realtime.WebURL(u.URL)); err != nil {
+			return err
+		}
+		if err := checkSent(at, u.APIKey, u.Headers); err != nil {
+			return err
+		}
+	}
 	seen := map[string]bool{turn.PrimaryUpstream: true}
 	for i := range p.Heardlog.Upstreams {
 		u := &p.Heardlog.Upstreams[i]
@@ -72,6 +89,15 @@ func (p *joinProperties) upstreams() []memory.Upstream {
 		})
 	}
 	return out
+}
+
+// realtime returns the server of the speech-to-speech model as the domain takes it.
+func (p *joinProperties) realtime() *memory.Upstream {
+	u := p.Heardlog.Realtime
+	if u == nil {
+		return nil
+	}
+	return &memory.Upstream{URL: u.URL, APIKey: secret.String(u.APIKey), Headers: secret.Map(u.Headers)}
 }
 
 // checkSent checks that a header can carry the key and the headers.

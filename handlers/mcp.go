@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -39,20 +40,22 @@ func newMCP(b bodies, origins []string) *mcpAPI {
 // knowledgeHeader lists the collections that the tools may search.
 const knowledgeHeader = "X-Heardlog-Knowledge"
 
-// serve serves POST /mcp. The caller comes from a header, which the configuration of a client sets
-// and no model.
+// serve serves POST /mcp. The caller comes from a header or from the URL, which the configuration
+// of a client sets and no model.
 func (a *mcpAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if a.pages != nil && a.pages.Check(r) != nil {
 		return fault.New(fault.Forbidden, "web pages of other sites may not use the tools; HEARDLOG_CORS_ORIGINS lists those that may")
 	}
-	user, err := callerName(userHeader, r.Header.Get(userHeader))
+	q := r.URL.Query()
+	collections := cmp.Or(r.Header.Get(knowledgeHeader), q.Get("knowledge"))
+	user, err := callerName(userHeader, cmp.Or(r.Header.Get(userHeader), q.Get("user")))
 	if err != nil {
 		return err
 	}
 	if user == "" {
-		return fault.At(fault.Missing, userHeader, "is required: the header names the caller whose memory it is")
+		return fault.At(fault.Missing, userHeader, "is required: the header, or the parameter user of the URL, names the caller whose memory it is")
 	}
-	if _, err := mcp.Collections(r.Header.Get(knowledgeHeader)); err != nil {
+	if _, err := mcp.Collections(collections); err != nil {
 		return fault.At(fault.Invalid, knowledgeHeader, "%v", err)
 	}
 	body, err := a.read(w, r)
@@ -65,6 +68,7 @@ func (a *mcpAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	infoOf(r).leaveTurn() // the calls of the tools have their own
 	r = r.Clone(r.Context())
 	r.Header.Set(userHeader, user)
+	r.Header.Set(knowledgeHeader, collections)
 	r.Header.Set("Accept", "application/json, text/event-stream") // the answer is always JSON
 	r.Header.Set("Content-Type", "application/json")
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -107,7 +111,7 @@ func (w *mcpAnswer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // callsOf returns what makes the calls of a request's tools: with its credentials, for its caller.
 func (a *mcpAPI) callsOf(r *http.Request) *mcp.API {
-	header := http.Header{"X-Request-Id": {infoOf(r).id}}
+	header := http.Header{"X-Request-Id": {infoOf(r).id}, projectHeader: {projectOf(r)}}
 	if auth := r.Header.Get("Authorization"); auth != "" {
 		header.Set("Authorization", auth)
 	}

@@ -60,11 +60,26 @@ func (a messageAPI) decodeAppend(w http.ResponseWriter, r *http.Request) ([]memo
 	return in.messages(key, a.now())
 }
 
-// Page sizes of the ledger.
+// Page sizes of the ledger. A page ends early once its messages take maxPageBytes.
 const (
 	defaultLedgerPage = 100
 	maxLedgerPage     = 1000
+	maxPageBytes      = 2 << 20
 )
+
+// firstPage returns the page of at most limit messages, out of one more that were asked for with
+// maxPageBytes, and the Seq of its last message, or 0 if nothing follows.
+func firstPage(msgs []memory.Message, limit int) (page []memory.Message, last int64) {
+	size := int64(0)
+	for i := range msgs {
+		size += msgs[i].Bytes()
+	}
+	if len(msgs) <= limit && size < maxPageBytes {
+		return msgs, 0
+	}
+	page = msgs[:min(len(msgs), limit)]
+	return page, page[len(page)-1].Seq
+}
 
 func (a messageAPI) list(r *http.Request) (any, error) {
 	query := r.URL.Query()
@@ -81,14 +96,14 @@ func (a messageAPI) list(r *http.Request) (any, error) {
 		return nil, err
 	}
 	id := chi.URLParam(r, "id")
-	msgs, err := a.memory.Messages.Page(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
+	msgs, err := a.memory.Messages.Page(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1, Bytes: maxPageBytes})
 	if err != nil {
 		return nil, err
 	}
 	next := ""
-	if len(msgs) > limit {
-		msgs = msgs[:limit]
-		next = strconv.FormatInt(msgs[limit-1].Seq, 10)
+	msgs, last := firstPage(msgs, limit)
+	if last > 0 {
+		next = strconv.FormatInt(last, 10)
 	}
 	head, err := a.memory.Messages.Head(r.Context(), projectOf(r), id)
 	if err != nil {

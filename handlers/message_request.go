@@ -268,7 +268,7 @@ func (m *providerMessage) addMore(at string) error {
 	addNames(names, reflect.TypeFor[appendRequest]())
 	known := slices.Sorted(maps.Keys(names))
 	for _, name := range slices.Sorted(maps.Keys(m.More)) {
-		if n := nearest(name, known); n != "" {
+		if n := text.Nearest(name, known); n != "" {
 			return stray{path: at + text.Clip(name, 60), name: name, nearest: n}.unknown()
 		}
 		if _, ok := m.Metadata[name]; ok || string(m.More[name]) == "null" {

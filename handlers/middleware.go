@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -36,8 +37,10 @@ type requestInfo struct {
 	agent   string
 	target  string // what an administrative act created or erased
 	err     error
-	note    string // about a call that succeeded in part
-	endTurn func() // of a large request that has its turn
+	// challenge is the WWW-Authenticate header of an answer 401; "" = the usual one.
+	challenge string
+	note      string // about a call that succeeded in part
+	endTurn   func() // of a large request that has its turn
 }
 
 type infoKey struct{}
@@ -172,36 +175,44 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 		agent = chi.URLParam(r, "id")
 	}
 	if agent != "" {
-		ev = ev.Str("agent", text.Clip(agent, 128))
+		ev = ev.Str("agent", withoutNumbers(text.Clip(agent, 128)))
 	}
 	if status == http.StatusUnauthorized { // for tools that block addresses
 		ev = ev.Str("address", r.RemoteAddr)
 	}
 	if info.note != "" {
-		ev = ev.Str("note", text.Clip(info.note, 1024))
+		ev = ev.Str("note", withoutNumbers(text.Clip(info.note, 1024)))
 	}
 	if info.err != nil {
-		ev = ev.Str("error", text.Clip(causeOf(info.err), 1024))
+		ev = ev.Str("error", withoutNumbers(text.Clip(causeOf(info.err), 1024)))
 	}
 	ev.Msg("request")
 }
 
-// hiddenInPaths are the parameters of paths of which the log shows the names alone: callers, who
-// may be telephone numbers, keys of memories, and the token of a fetch URL, which is a permission.
-var hiddenInPaths = map[string]bool{"{user}": true, "{key}": true, "{token}": true}
-
-// shownPath returns the path of a request for the log.
+// shownPath returns the path of a request for the log: the pattern of its route, since IDs in paths
+// may be telephone numbers, keys or permissions. A path without a route shows only what can be a
+// word of ours.
 func shownPath(r *http.Request) string {
-	path := r.URL.EscapedPath()
-	pattern := strings.Split(chi.RouteContext(r.Context()).RoutePattern(), "/")
-	shown := strings.Split(path, "/")
-	for i, name := range pattern {
-		if hiddenInPaths[name] && i < len(shown) {
-			shown[i] = name
+	pattern := chi.RouteContext(r.Context()).RoutePattern()
+	if pattern != "" && !strings.HasSuffix(pattern, "*") {
+		return pattern
+	}
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	for i, part := range parts {
+		if i > 0 && parts[i-1] == "users" || !pathWord.MatchString(part) {
+			parts[i] = "…"
 		}
 	}
-	return text.Clip(strings.Join(shown, "/"), 256)
+	return text.Clip(strings.Join(parts, "/"), 256)
 }
+
+var (
+	pathWord  = regexp.MustCompile(`^[A-Za-z_.-]{0,40}$|^v[0-9]$`)
+	telephone = regexp.MustCompile(`(\+|%2[Bb])[0-9]{6,15}`)
+)
+
+// withoutNumbers returns a text of the log without telephone numbers.
+func withoutNumbers(s string) string { return telephone.ReplaceAllString(s, "+…") }
 
 // causeOf returns an error's text with its cause.
 func causeOf(err error) string {

@@ -145,7 +145,7 @@ func straysOf(raw []byte, t reflect.Type, path string) []stray {
 				out = append(out, straysOf(object[name], field, memberPath(path, name))...)
 				continue
 			}
-			if s := (stray{memberPath(path, text.Clip(name, 60)), name, nearest(name, names), names}); s.nearest != "" || !keepsMore(t) {
+			if s := (stray{memberPath(path, text.Clip(name, 60)), name, text.Nearest(name, names), names}); s.nearest != "" || !keepsMore(t) {
 				out = append(out, s)
 			}
 		}

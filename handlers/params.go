@@ -60,9 +60,13 @@ func pathName(r *http.Request, param string) string {
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
 // openapi.yaml.
 var queryParams = map[string][]string{
-	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "score", "check", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
+	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "score", "check", "name", "channel", "platform", "interrupted", "failed", "ghosts", "unheard_min", "first_word_min", "tool_without_result", "sort", "count", "include", "order", "limit", "cursor"},
 	"GET /v1/reports":                      {"since", "until", "interval", "group_by", "compare", "platform", "model", "upstream", "name", "language", "label", "format"},
+	"GET /v1/replays/{replay}":             {"limit", "cursor"},
+	"GET /v1/holds":                        {"limit", "cursor"},
 	"GET /v1/overview":                     {"since", "until"},
+	"POST /v1/ingest/{platform}":           {"project"},
+	"GET /v1/agents/{id}":                  {"include"},
 	"GET /v1/agents/{id}/history":          {"limit", "cursor", "confidence"},
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
 	"GET /v1/agents/{id}/messages":         {"after_seq", "limit", "cursor"},
@@ -79,6 +83,7 @@ var queryParams = map[string][]string{
 	"GET /v1/users/{user}/facts/context":   {"top_k", "query", "budget_tokens"},
 	"DELETE /v1/projects/{project}":        {"confirm"},
 	"GET /v1/conversations":                {"limit", "cursor"},
+	"GET /v1/saved-conversations":          {"limit", "cursor"},
 	"GET /v1/jobs":                         {"state"},
 	"GET /v1/memory-models":                {"limit", "cursor"},
 	"GET /v1/vectors":                      {"limit", "cursor", "user_id"},
@@ -137,7 +142,7 @@ func checkParams(next handlerFunc) handlerFunc {
 						return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call, which has none")
 					}
 					meant := ""
-					if n := nearest(name, names); n != "" {
+					if n := text.Nearest(name, names); n != "" {
 						meant = "; did you mean " + n + "?"
 					}
 					return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call%s; allowed are: %s", meant, strings.Join(names, ", "))

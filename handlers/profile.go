@@ -16,6 +16,7 @@ import (
 const (
 	NoKeyRefuse = "refuse"
 	NoKeyWords  = "words" // the key is made of the first words, see platform.WordsKey
+	NoKeyStart  = "start" // it goes on with the call that its list repeats, or starts one
 )
 
 type profilesAnswer struct {

@@ -20,20 +20,23 @@ type reportAPI struct {
 
 // figuresJSON is what some calls did.
 type figuresJSON struct {
-	Calls            int64             `json:"calls"`
-	Turns            int64             `json:"turns"`
-	Answers          int64             `json:"answers"`
-	Interruptions    int64             `json:"interruptions"`
-	Ghosts           int64             `json:"ghosts"`
-	Failures         int64             `json:"failures"`
-	Words            int64             `json:"words"`
-	UnheardWords     int64             `json:"unheard_words"`
-	GeneratedTokens  int64             `json:"generated_tokens"`
-	UnheardTokens    int64             `json:"unheard_tokens"`
-	PromptTokens     int64             `json:"prompt_tokens"`
-	CompletionTokens int64             `json:"completion_tokens"`
-	CachedTokens     int64             `json:"cached_tokens"`
-	ToolCalls        int64             `json:"tool_calls"`
+	Calls            int64 `json:"calls"`
+	Turns            int64 `json:"turns"`
+	Answers          int64 `json:"answers"`
+	Interruptions    int64 `json:"interruptions"`
+	Ghosts           int64 `json:"ghosts"`
+	Failures         int64 `json:"failures"`
+	Words            int64 `json:"words"`
+	UnheardWords     int64 `json:"unheard_words"`
+	GeneratedTokens  int64 `json:"generated_tokens"`
+	UnheardTokens    int64 `json:"unheard_tokens"`
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	CachedTokens     int64 `json:"cached_tokens"`
+	ToolCalls        int64 `json:"tool_calls"`
+	// Evident and ToolsOpen are nil if some calls were counted by an earlier version.
+	Evident          *int64            `json:"answers_with_evidence,omitempty"`
+	ToolsOpen        *int64            `json:"tool_calls_without_result,omitempty"`
 	RecallHits       int64             `json:"recall_hits"`
 	SilenceMS        int64             `json:"silence_ms"`
 	LengthMS         int64             `json:"length_ms"`
@@ -89,6 +92,12 @@ func newFiguresJSON(f *report.Figures) figuresJSON {
 		LongestSilence: newTimesJSON(f.Longest), CallLength: newTimesJSON(f.Length),
 		InterruptedShare: shareOf(f.Interruptions, f.Answers), UnheardShare: shareOf(f.UnheardWords, f.Words), FailedAt: failedAt(f.Tally.FailedAt),
 	}
+	if f.Whole() {
+		out.Evident, out.ToolsOpen = &f.Evident, new(f.ToolsOpen())
+		if f.Evident == 0 && f.UnheardWords == 0 {
+			out.UnheardShare = nil
+		}
+	}
 	if f.Cost > 0 {
 		out.Cost = newCost(f.Cost, f.UnheardCost, f.EstimatedCost, f.Saved)
 	}
@@ -122,10 +131,12 @@ type beforeJSON struct {
 }
 
 type groupJSON struct {
-	Value  string       `json:"value"`
-	Totals figuresJSON  `json:"totals"`
-	Before *figuresJSON `json:"before,omitempty"`
-	Points []pointJSON  `json:"points,omitempty"`
+	Value string `json:"value"`
+	// FirstAt is the start of the hour of the first call with the value that was ever counted.
+	FirstAt string       `json:"first_at,omitempty"`
+	Totals  figuresJSON  `json:"totals"`
+	Before  *figuresJSON `json:"before,omitempty"`
+	Points  []pointJSON  `json:"points,omitempty"`
 }
 
 type reportJSON struct {
@@ -173,7 +184,7 @@ func newReportJSON(v url.Values, q *report.Query, got *report.Report) reportJSON
 	}
 	for i := range got.Groups {
 		g := &got.Groups[i]
-		one := groupJSON{Value: g.Value, Totals: newFiguresJSON(&g.Total), Points: each(g.Points, newPointJSON)}
+		one := groupJSON{Value: g.Value, FirstAt: shownTime(g.FirstMS), Totals: newFiguresJSON(&g.Total), Points: each(g.Points, newPointJSON)}
 		if compared {
 			one.Before = new(newFiguresJSON(&g.Before))
 		}

@@ -3,6 +3,7 @@ package handlers
 import (
 	"net/http"
 
+	"github.com/heardlog/heardlog/internal/budget"
 	"github.com/heardlog/heardlog/internal/text"
 )
 
@@ -17,6 +18,16 @@ func shows(f func(r *http.Request) (any, error)) handlerFunc {
 			return err
 		}
 		return encode(w, http.StatusOK, out)
+	}
+}
+
+// reads is for calls that may read a whole ledger: what they take of the budget is given back once
+// they have answered.
+func reads(f handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ctx, done := budget.Hold(r.Context())
+		defer done()
+		return f(w, r.WithContext(ctx))
 	}
 }
 

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/prompt"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -31,6 +33,11 @@ func (a *proxyAPI) respond(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if in.Conversation != "" {
+		if err := a.inConversation(r, in); err != nil {
+			return err
+		}
+	}
 	stored, err := a.storedItems(r, in)
 	if err != nil {
 		return err
@@ -45,10 +52,13 @@ func (a *proxyAPI) respond(w http.ResponseWriter, r *http.Request) error {
 	out := responses.NewWriter(w, in, refOf, a.now().Unix())
 	err = a.complete(out, r, req, in.Member, after)
 	broken := aborted(err)
-	if broken || err == nil {
+	switch {
+	case broken || err == nil:
 		if ferr := out.Finish(broken); ferr != nil && err == nil {
 			err = fault.Wrap(fault.Canceled, ferr, "the client went away")
 		}
+	case errors.Is(context.Cause(r.Context()), errResponseCanceled) && refOf(w.Header()).Agent != "":
+		err = out.Interrupt()
 	}
 	return abort(r, in.Locate(err))
 }
@@ -113,6 +123,26 @@ func (a *proxyAPI) continued(r *http.Request, in *responses.Request) (int64, err
 	return ref.Seq, nil
 }
 
+// inConversation finds the agent of a request's conversation. The request then brings only what is
+// new, whatever its list holds.
+func (a *proxyAPI) inConversation(r *http.Request, in *responses.Request) error {
+	named := namedAgent(r, in.AgentID)
+	agent, ok := responses.ConversationAgent(in.Conversation)
+	unknown := noConversation("conversation", in.Conversation)
+	if !ok || !input.AgentID(agent) || named != "" && named != agent {
+		return unknown
+	}
+	if _, _, err := a.memory.Turns.HeadForTurn(r.Context(), projectOf(r), agent); fault.Is(err, fault.NotFound) {
+		return unknown
+	} else if err != nil {
+		return err
+	}
+	if in.AgentID = agent; r.Header.Get(prompt.ModeHeader) == "" {
+		r.Header.Set(prompt.ModeHeader, prompt.ModeInject)
+	}
+	return nil
+}
+
 // answerAt returns the message at a place, or fault.NotFound.
 func (a *proxyAPI) answerAt(ctx context.Context, project string, ref responses.Ref) (*memory.Message, error) {
 	if !input.AgentID(ref.Agent) {
@@ -165,10 +195,15 @@ func (a *proxyAPI) response(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, responses.Stored(ref, responses.Answer{
+	return encode(w, http.StatusOK, responses.Stored(ref, answerOf(m)))
+}
+
+// answerOf returns an answer as package responses takes it.
+func answerOf(m *memory.Message) responses.Answer {
+	return responses.Answer{
 		Model: m.Made().Model, Text: m.Content, Thoughts: llmadapter.Thoughts(m.Made().Members, m.Produced()), ToolCalls: m.ToolCalls, Finish: m.FinishRsn, Usage: m.Usage,
 		Interrupted: m.Interrupted || m.State == memory.Superseded, TimestampMS: m.Timestamp,
-	}))
+	}
 }
 
 // deleteResponse removes an answer's content from the ledger. Its place stays, and so does what it

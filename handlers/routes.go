@@ -53,6 +53,7 @@ func (a *api) routes(c Config) *chi.Mux {
 	r, flat := chi.NewRouter(), chi.NewRouter() // flat is filled below
 	r.Use(observer{c.Log, c.Metrics, c.BodyTimeout}.middleware)
 	c.Access.guesses, c.Access.now = access.NewGuesses(c.Now), c.Now
+	r.Use(straighten)
 	r.Use(withDurable(c.Durable))
 	pages := crossOrigin(c.Origins)
 	r.Use(c.Access.localOnly(c.Origins))
@@ -63,21 +64,27 @@ func (a *api) routes(c Config) *chi.Mux {
 	r.Get("/readyz", public(a.ops.readyz))
 	r.Method(http.MethodGet, "/metrics", a.ops.metricsPage)
 	r.Get("/openapi.yaml", a.ops.spec)
-	r.Get("/docs", page.APIDocs)
+	r.Get(signInPath, public(a.signIn.begin))
+	r.Get(signInPath+"/callback", public(a.signIn.finish))
+	r.Get(metadataPath, public(a.signIn.metadata("")))
+	r.Get(metadataPath+mcpPath, public(a.signIn.metadata(mcpPath)))
+	r.Get("/docs", page.APIDocs(c.UI))
+	r.Get("/docs/openapi.yaml", page.APIDescription)
 	r.Get("/docs/viewer.js", page.APIViewer)
 	r.Method(http.MethodGet, "/docs/guide", http.RedirectHandler("/docs/guide/"+page.GuideIndex, http.StatusFound))
-	r.Get("/docs/guide/{file}", public(guideFile))
-	r.Get("/docs/guide/{folder}/{file}", public(guideFile))
+	r.Get("/docs/guide/{file}", public(guideFile(c.UI)))
+	r.Get("/docs/guide/{folder}/{file}", public(guideFile(c.UI)))
 	if c.UI {
+		document := page.Document(c.Access.OIDC != nil && c.Access.OIDC.ClientID != "")
 		for _, path := range page.Paths() {
-			r.Get(path, page.Document)
+			r.Get(path, document)
 		}
 		r.Get("/page/{file}", public(pageFile))
 	}
 
 	r.Group(func(r chi.Router) {
 		r.Use(pages, enter(agoraError), limit(agoraError))
-		r.Post("/mcp", agora(read, a.mcp.serve))
+		r.Post(mcpPath, agora(read, a.mcp.serve))
 	})
 
 	for base, kind := range map[string]joinKind{
@@ -100,17 +107,29 @@ func (a *api) routes(c Config) *chi.Mux {
 		})
 		// A signature takes the place of credentials.
 		r.Post("/ingest/agora", public(acknowledges(a.notices.receive)))
+		r.Post("/ingest/{platform}", a.notices.call(enter(agoraError)(limit(agoraError)(agora(write, a.notices.enteredCall)))))
 		r.Get("/webhooks/fetch/{token}", public(a.webhooks.fetch)) // so does the token
 		r.Group(func(r chi.Router) {
 			r.Use(enter(openAIError), limit(openAIError))
 			a.chatRoutes(r)
+			r.Post("/realtime/client_secrets", openAI(proxy, a.realtime.createSecret))
+		})
+		r.Group(func(r chi.Router) {
+			r.Use(a.realtime.enter(openAIError), limit(openAIError))
+			relay := openAI(proxy, c.Access.whileValid(a.realtime.serve))
+			r.Get("/realtime", relay)
+			r.With(agentPath(openAIError)).Get("/agents/{id}/realtime", relay)
+		})
+		r.Group(func(r chi.Router) {
+			r.Use(enter(bothErrors), limit(bothErrors))
+			a.conversationRoutes(r)
 		})
 		if len(c.PassThrough) > 0 {
 			r.NotFound(enter(openAIError)(limit(openAIError)(openAI(proxy, a.proxy.passThrough))).ServeHTTP)
 		}
 	})
 	flatten(r, flat)
-	a.proxy.own, a.mcp.routes = ownNames(r), r
+	a.proxy.own, a.mcp.routes, a.socket.routes = ownNames(r), r, r
 	return r
 }
 
@@ -118,7 +137,7 @@ func (a *api) routes(c Config) *chi.Mux {
 func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 	act := a.audit.of
 	h := func(need access.Scope, f handlerFunc) http.HandlerFunc {
-		return agora(need, touching(a.agents.memory, f))
+		return agora(need, touching(a.agents.memory, reads(f)))
 	}
 	r.Post("/join", agora(write, a.agents.join(kind)))
 	r.Post("/join/", agora(write, a.agents.join(kind)))    // some of Agora's material has the slash
@@ -147,6 +166,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 
 		if kind == joinV1 {
 			r.Get("/turns/{turn_id}/requests", h(read, shows(a.messages.requests)))
+			a.holdRoutes(r, "/hold", heldAgent)
 			r.Post("/recall", h(read, a.recall.ofAgent))
 			r.Post("/scores", h(write, a.agents.setScore))
 			r.Get("/scores", h(read, shows(a.agents.scores)))
@@ -162,7 +182,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		r.Post("/context", h(read, a.context.build))
 		r.Get("/snapshot", h(read, a.context.snapshot))
 		r.Put("/snapshot", h(write, a.context.restore))
-		r.Get("/summarizable", h(read, shows(a.context.summarizable)))
+		r.Get("/summarizable", h(read, a.context.summarizable))
 		r.Post("/trim", h(write, takes(a.bodies, a.context.trim)))
 		r.Post("/repair", h(write, a.context.repair))
 		r.Post("/clear", h(write, a.context.clear))
@@ -183,13 +203,17 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 func (a *api) projectRoutes(r chi.Router) {
 	act, b := a.audit.of, a.bodies
 	r.Post("/agents", agora(write, a.agents.join(joinV1)))
-	r.Get("/agents", agora(read, shows(a.agents.find)))
+	r.Get("/agents", agora(read, reads(shows(a.agents.find))))
 	r.Post("/leave", agora(write, a.agents.leaveCall))
 	r.Post("/evidence/{platform}", agora(write, a.evidence.ofCall))
 	r.Get("/profiles", agora(read, a.proxy.profiles))
 	r.Get("/usage", agora(read, shows(a.usage.get)))
 	r.Get("/overview", agora(read, shows(a.overview.get)))
 	r.Get("/reports", agora(read, a.reports.get))
+	r.Post("/replays", agora(write, a.replays.start))
+	r.Get("/replays", agora(read, shows(a.replays.list)))
+	r.Get("/replays/{replay}", agora(read, shows(a.replays.get)))
+	r.Delete("/replays/{replay}", deletes(write, gone(a.replays.delete)))
 	r.Get("/policies", agora(read, a.context.policies))
 	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
 	r.Get("/jobs", agora(read, shows(a.listJobs)))
@@ -198,11 +222,15 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/memory-models/{name}", agora(read, shows(a.models.get)))
 	r.Delete("/memory-models/{name}", deletes(write, gone(a.models.delete)))
 
-	r.Get("/conversations", agora(read, shows(a.conversations.list)))
-	r.Delete("/conversations", deletes(write, gone(a.conversations.clear)))
-	r.Put("/conversations/{id}", agora(write, a.conversations.save))
-	r.Get("/conversations/{id}", agora(read, a.conversations.get))
-	r.Delete("/conversations/{id}", deletes(write, gone(a.conversations.delete)))
+	r.Get("/saved-conversations", agora(read, shows(a.saved.list)))
+	r.Delete("/saved-conversations", deletes(write, gone(a.saved.clear)))
+	r.Put("/saved-conversations/{id}", agora(write, a.saved.save))
+	r.Get("/saved-conversations/{id}", agora(read, a.saved.get))
+	r.Delete("/saved-conversations/{id}", deletes(write, gone(a.saved.delete)))
+	// The paths that they had before; see also conversationRoutes.
+	r.Get("/conversations", agora(read, moved(shows(a.saved.list))))
+	r.Delete("/conversations", deletes(write, moved(gone(a.saved.clear))))
+	r.Put("/conversations/{id}", agora(write, moved(a.saved.saveMoved)))
 
 	r.Get("/kv", agora(read, shows(a.kv.names)))
 	r.Get("/kv/{namespace}", agora(read, shows(a.kv.list)))
@@ -285,6 +313,9 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/users/{user}/export", agora(read, a.callers.export))
 	r.Put("/users/{user}/aliases", agora(write, takes(b, a.callers.putAliases)))
 	r.Put("/users/{user}/consent", agora(write, takes(b, a.callers.putConsent)))
+	a.holdRoutes(r, "/users/{user}/hold", heldUser)
+	a.holdRoutes(r, "/labels/{label}/{value}/hold", heldLabel)
+	r.Get("/holds", agora(admin, shows(a.holds.list)))
 	r.Delete("/users/{user}", act("user.erase", agora(admin, shows(a.erase.user))))
 	r.Delete("/projects/{project}", act("project.erase", agora(admin, shows(a.erase.project))))
 }
@@ -319,15 +350,35 @@ func (a *api) webhookRoutes(r chi.Router) {
 func (a *api) chatRoutes(r chi.Router) {
 	r.Post("/chat/completions", openAI(proxy, a.proxy.chat))
 	r.Post("/responses", openAI(proxy, a.proxy.respond))
+	r.Get("/responses", openAI(proxy, a.socket.serve))
 	r.Get("/responses/{response}", openAI(proxy, a.proxy.response))
 	r.Delete("/responses/{response}", openAI(write, acknowledges(a.proxy.deleteResponse)))
+	r.Get("/responses/{response}/input_items", openAI(proxy, a.proxy.inputItems))
+	r.Post("/conversations", openAI(write, acknowledges(a.conversations.create)))
+	r.Post("/conversations/{id}", openAI(write, acknowledges(a.conversations.update)))
+	r.Get("/conversations/{id}/items", openAI(read, a.conversations.listItems))
+	r.Post("/conversations/{id}/items", openAI(write, acknowledges(a.conversations.addItems)))
+	r.Get("/conversations/{id}/items/{item}", openAI(read, a.conversations.getItem))
+	r.Delete("/conversations/{id}/items/{item}", openAI(write, acknowledges(a.conversations.deleteItem)))
 	r.Get("/models", openAI(proxy, a.proxy.models))
 	r.Get("/models/{model}", openAI(proxy, a.proxy.models))
 	r.Post("/embeddings", openAI(proxy, a.proxy.passThrough))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(proxy, a.proxy.chat))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/responses", openAI(proxy, a.proxy.respond))
+	r.With(agentPath(openAIError)).Get("/agents/{id}/responses", openAI(proxy, a.socket.serve))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/responses/{response}", openAI(proxy, a.proxy.response))
 	r.With(agentPath(openAIError)).Delete("/agents/{id}/responses/{response}", openAI(write, acknowledges(a.proxy.deleteResponse)))
+	r.With(agentPath(openAIError)).Get("/agents/{id}/responses/{response}/input_items", openAI(proxy, a.proxy.inputItems))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(proxy, a.proxy.models))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models/{model}", openAI(proxy, a.proxy.models))
+}
+
+// conversationRoutes adds the paths of single conversations, which those of OpenAI's API and saved
+// ones share. Errors that come before the ID is read have both forms.
+func (a *api) conversationRoutes(r chi.Router) {
+	c := a.conversations
+	r.Get("/conversations/{id}", conversationNamed(openAI(read, c.get), agora(read, moved(a.saved.get))))
+	r.Delete("/conversations/{id}", conversationNamed(
+		a.audit.of("agent.erase", openAI(admin, acknowledges(c.delete))), deletes(write, moved(gone(a.saved.delete))),
+	))
 }

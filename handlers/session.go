@@ -3,19 +3,39 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/oidc"
 )
 
 // A session is a browser's sign-in: a key of its own in an HttpOnly cookie, with the scopes of the
-// credential that it was made with. It ends when that key is revoked, when the settings no longer
-// have a credential of that ID, and after sessionLife.
+// credential that it was made with, or those that a sign-in with the identity provider gave it. It
+// ends when that credential does, when it is not used for SessionIdle, and after sessionLife.
 const (
-	sessionCookie = "heardlog_session"
-	sessionLife   = 12 * time.Hour
+	// SessionIdle is the idle limit of Access.Sessions.
+	SessionIdle = time.Hour
+	sessionLife = 12 * time.Hour
 )
+
+// cookieName returns the name of a cookie. Behind TLS, no other host of the same site can set it.
+func (c *Access) cookieName(r *http.Request, name string) string {
+	if c.secure(r) {
+		return "__Host-" + name
+	}
+	return name
+}
+
+func (c *Access) sessionCookie(r *http.Request) string {
+	return c.cookieName(r, "heardlog_session")
+}
+
+// secure reports whether a browser reached the server by https. A proxy in front may not say so.
+func (c *Access) secure(r *http.Request) bool {
+	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" || strings.EqualFold(c.PublicURL, "https://"+r.Host)
+}
 
 // sameSite refuses requests of pages of other sites. Browsers send the cookie with none of them
 // (SameSite=Strict); this also covers other hosts of the same site.
@@ -24,7 +44,7 @@ var sameSite = http.NewCrossOriginProtection()
 // ofCookie returns who signed in with the browser that sends a request. ok is false without a
 // cookie.
 func (c *Access) ofCookie(r *http.Request) (_ access.Client, ok bool, _ error) {
-	cookie, err := r.Cookie(sessionCookie)
+	cookie, err := r.Cookie(c.sessionCookie(r))
 	if err != nil || c.Sessions == nil {
 		return access.Client{}, false, nil
 	}
@@ -32,13 +52,21 @@ func (c *Access) ofCookie(r *http.Request) (_ access.Client, ok bool, _ error) {
 		return access.Client{}, true, fault.New(fault.Forbidden, "a request with a session must come from the server's own pages")
 	}
 	session, err := c.Sessions.Check(r.Context(), "", cookie.Value)
-	if err == nil {
-		session.Stored, err = c.holds(r.Context(), session.Project, session.Name)
+	id := session.Name
+	switch {
+	case err != nil:
+	case session.SignIn != nil:
+		id, session.Stored, session.Person = oidc.Prefix+session.SignIn.Subject, false, session.SignIn.Person
+		if !c.OIDC.Holds(*session.SignIn) {
+			err = access.ErrWrong()
+		}
+	default:
+		session.Stored, err = c.holds(r.Context(), session.Project, id)
 	}
 	if fault.Is(err, fault.Unauthenticated) {
 		err = fault.New(fault.Unauthenticated, "the session has ended; sign in again")
 	}
-	session.ID, session.Name = session.Name, ""
+	session.Session, session.ID, session.Name = session.ID, id, ""
 	return session, true, err
 }
 
@@ -59,11 +87,12 @@ type sessionJSON struct {
 	Project string         `json:"project"`
 	Scopes  []access.Scope `json:"scopes"`
 	Open    bool           `json:"open"` // no credentials are needed
+	Person  string         `json:"person,omitempty"`
 }
 
 func (a sessionAPI) get(w http.ResponseWriter, r *http.Request) error {
 	caller := infoOf(r).caller
-	out := sessionJSON{Project: caller.Project, Scopes: caller.Scopes, Open: caller.ID == ""}
+	out := sessionJSON{Project: caller.Project, Scopes: caller.Scopes, Open: caller.ID == "", Person: caller.Person}
 	if out.Scopes == nil {
 		out.Scopes = access.Scopes()
 	}
@@ -80,40 +109,70 @@ func (a sessionAPI) create(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Unauthenticated, "sign in with an Authorization header")
 	}
 	if !caller.Until.IsZero() {
-		return fault.New(fault.Forbidden, "a token of Agora's cannot sign in: use a customer ID and secret, or a key")
+		return fault.New(fault.Forbidden, "a token cannot sign in: use an ID and its secret, or a key")
 	}
-	scopes, ends := caller.Scopes, a.access.now().Add(sessionLife)
+	scopes := caller.Scopes
 	if scopes == nil {
 		scopes = access.Scopes()
 	}
-	k, err := a.access.Sessions.Create(r.Context(), caller.Project, access.Key{Name: caller.ID, Scopes: scopes, ExpiresMS: ends.UnixMilli()})
+	if err := a.access.begin(w, r, caller.Project, access.Key{Name: caller.ID, Scopes: scopes}); err != nil {
+		return err
+	}
+	return noContent(w, nil)
+}
+
+// begin makes a session of a project and gives it to the browser.
+func (c *Access) begin(w http.ResponseWriter, r *http.Request, project string, session access.Key) error {
+	ends := c.now().Add(sessionLife)
+	session.ExpiresMS = ends.UnixMilli()
+	k, err := c.Sessions.Create(r.Context(), project, session)
 	if fault.Is(err, fault.Quota) {
 		return fault.New(fault.Quota, "the project has %d sessions already, which is its limit; sign out of one", access.MaxKeys)
 	}
 	if err != nil {
 		return err
 	}
-	setSession(w, r, k.Secret, ends)
-	return noContent(w, nil)
+	c.setCookie(w, r, c.sessionCookie(r), k.Secret, ends, http.SameSiteStrictMode)
+	return nil
 }
 
-// delete ends the session of the request's cookie. It is not an error if there is none.
+// signedOutJSON is where a browser goes on to.
+type signedOutJSON struct {
+	Location string `json:"location"`
+}
+
+// delete ends the session of the request's cookie. It is not an error if there is none. If the
+// identity provider has a session, too, the answer has the address that ends it.
 func (a sessionAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	if cookie, err := r.Cookie(sessionCookie); err == nil && a.access.Sessions != nil {
-		if id := access.KeyID(cookie.Value); id != "" {
-			if _, err := a.access.Sessions.Revoke(r.Context(), projectOf(r), id); err != nil && !fault.Is(err, fault.NotFound) {
-				return err
-			}
+	signIn := infoOf(r).caller.SignIn
+	if err := a.access.endSession(r); err != nil {
+		return err
+	}
+	a.access.setCookie(w, r, a.access.sessionCookie(r), "", time.Unix(1, 0), http.SameSiteStrictMode)
+	if signIn != nil {
+		if address := a.access.OIDC.SignOut(r.Context(), *signIn, a.access.PublicURL+"/"); address != "" {
+			return encode(w, http.StatusOK, signedOutJSON{address})
 		}
 	}
-	setSession(w, r, "", time.Unix(1, 0))
 	return noContent(w, nil)
 }
 
-func setSession(w http.ResponseWriter, r *http.Request, value string, ends time.Time) {
-	http.SetCookie(w, &http.Cookie{
-		Name: sessionCookie, Value: value, Path: "/", Expires: ends,
-		HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
-	})
+// endSession ends the session of a request's cookie, if it has one.
+func (c *Access) endSession(r *http.Request) error {
+	cookie, err := r.Cookie(c.sessionCookie(r))
+	if err != nil || c.Sessions == nil {
+		return nil
+	}
+	session, err := c.Sessions.Check(r.Context(), "", cookie.Value)
+	if err == nil {
+		_, err = c.Sessions.Revoke(r.Context(), session.Project, session.ID)
+	}
+	if fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+func (c *Access) setCookie(w http.ResponseWriter, r *http.Request, name, value string, ends time.Time, site http.SameSite) {
+	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", Expires: ends, HttpOnly: true, SameSite: site, Secure: c.secure(r)})
 }

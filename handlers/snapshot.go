@@ -25,42 +25,52 @@ const maxSnapshotBody = 16 << 20
 // maxToolExchange is the maximum length of tool_exchange in bytes.
 const maxToolExchange = 64 << 10
 
-// snapshot answers with the whole memory: its messages and its summary.
+// snapshot answers with the whole memory: its messages and its summary. A long one is sent as it is
+// read.
 func (a contextAPI) snapshot(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.contexts.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	out, count := &stream{w: w, r: r}, 0
+	out.raw(`{"messages":[`)
+	h, err := a.contexts.Read(r.Context(), projectOf(r), chi.URLParam(r, "id"), func(msgs []memory.Message) error {
+		for i := range msgs {
+			if count++; count > 1 {
+				out.raw(",")
+			}
+			// Messages keep the bytes that they were given in, which an encoder would not keep.
+			m, err := snapshotMessage(&msgs[i])
+			if err != nil {
+				return err
+			}
+			out.b = append(out.b, m...)
+			if err := out.flush(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		return err
+		return out.end(err)
 	}
-	// Messages keep the bytes that they were given in, which an encoder would not keep.
-	b := append(make([]byte, 0, 16<<10), `{"messages":[`...)
-	for i := range s.Messages {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		m, err := snapshotMessage(&s.Messages[i])
-		if err != nil {
-			return err
-		}
-		b = append(b, m...)
-	}
+	m := &h.Agent.Settings.Memory
 	var summary any
-	if s.Summary != "" {
-		summary = s.Summary
+	if m.Summary != "" {
+		summary = m.Summary
 	}
-	if b, err = appendJSON(append(b, `],"summary":`...), summary); err != nil {
-		return err
+	out.raw(`],"summary":`)
+	if err := out.value(summary); err != nil {
+		return out.end(err)
 	}
-	if s.ToolExchange != "" {
-		b = append(append(b, `,"tool_exchange":`...), s.ToolExchange...)
+	if m.ToolExchange != "" {
+		out.raw(`,"tool_exchange":` + m.ToolExchange)
 	}
 	// The client should know it when it saves the snapshot, not when it needs it.
-	if why := a.notRestorable(len(s.Messages), len(b)); why != "" {
-		if b, err = appendJSON(append(b, `,"not_restorable":`...), why); err != nil {
-			return err
+	if why := a.notRestorable(count, out.size()); why != "" {
+		out.raw(`,"not_restorable":`)
+		if err := out.value(why); err != nil {
+			return out.end(err)
 		}
 	}
-	writeJSON(w, http.StatusOK, append(b, "}\n"...))
-	return nil
+	out.raw("}")
+	return out.end(nil)
 }
 
 // notRestorable returns why restore would refuse a snapshot, "" if it would not.

@@ -2,10 +2,12 @@ package handlers
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -75,33 +77,43 @@ func (a contextAPI) repair(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// summarizablePage holds the messages that a summary should cover.
-type summarizablePage struct {
-	AgentID    string        `json:"agent_id"`
-	Messages   []ledgerEntry `json:"messages"`
-	KeepRecent int           `json:"keep_recent"`
-	UpToSeq    int64         `json:"up_to_seq,omitempty"`
-}
-
-// summarizable lists the messages that a summary should cover before they leave the memory.
-func (a contextAPI) summarizable(r *http.Request) (any, error) {
+// summarizable lists the messages that a summary should cover before they leave the memory. A long
+// list is sent as it is read.
+func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	keep := window.DefaultKeepRecent
 	if r.URL.Query().Get("keep_recent") == "0" { // which is no "absent" here: all of it
 		keep = 0
 	} else if n, err := intParam(r.URL.Query(), "keep_recent", keep, 0, window.MaxCount); err != nil {
-		return nil, err
+		return err
 	} else {
 		keep = n
 	}
-	agent, msgs, err := a.contexts.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
-	if err != nil {
-		return nil, err
+	out, last := &stream{w: w, r: r}, int64(0)
+	out.raw(`{"messages":[`)
+	h, err := a.contexts.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep, func(msgs []memory.Message) error {
+		for i := range msgs {
+			if last > 0 {
+				out.raw(",")
+			}
+			last = msgs[i].Seq
+			if err := out.value(newLedgerEntry(&msgs[i], false, 0)); err != nil {
+				return err
+			}
+			if err := out.flush(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		out.raw(`],"keep_recent":` + strconv.Itoa(keep) + `,"agent_id":`)
+		err = out.value(h.Agent.ID)
 	}
-	out := summarizablePage{AgentID: agent.ID, Messages: newLedgerEntries(msgs, false, agent.Settings.Memory.BaseSeq), KeepRecent: keep}
-	if n := len(msgs); n > 0 {
-		out.UpToSeq = msgs[n-1].Seq
+	if last > 0 {
+		out.raw(`,"up_to_seq":` + strconv.FormatInt(last, 10))
 	}
-	return out, nil
+	out.raw("}")
+	return out.end(err)
 }
 
 // clear empties an agent's memory. The summary and the ledger stay.

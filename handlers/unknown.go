@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/json"
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -24,14 +25,13 @@ func unknownPath(w http.ResponseWriter, r *http.Request) {
 // noRoute returns the error of a path that does not exist. It says what to do if the path is one
 // of OpenAI's.
 func noRoute(r *http.Request) error {
-	path := r.URL.Path
-	if advice := adviceFor(path); advice != "" {
-		return fault.New(fault.NotFound, "%s: %s", noRouteText, advice)
+	if advice := adviceFor(r.URL.Path); advice != "" {
+		return fault.New(fault.NotFound, "this path does not exist: %s", advice)
 	}
-	if ownPath(r) {
-		return fault.New(fault.NotFound, noRouteText+"; /docs shows every path")
+	if strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/cn/") {
+		return fault.New(fault.NotFound, noRouteText)
 	}
-	return fault.New(fault.NotFound, noRouteText)
+	return fault.New(fault.NotFound, "this path does not exist; /docs shows every path")
 }
 
 // chatAdvice names the calls that are served.
@@ -39,14 +39,15 @@ const chatAdvice = "use chat completions or the Responses API: client.chat.compl
 
 // foreignNames are the first names of OpenAI's paths that are not served here.
 var foreignNames = map[string]string{
-	"responses":   "the paths are /responses and /responses/{id}",
+	"responses":   "the paths are /responses, /responses/{id} and /responses/{id}/input_items",
 	"completions": "text completions are not served; " + chatAdvice,
 	"assistants":  "the Assistants API is not served; " + chatAdvice,
 	"threads":     "the Assistants API is not served; " + chatAdvice,
 	"chat":        "the path is /chat/completions",
+	"realtime":    "the paths are /realtime, a WebSocket, and /realtime/client_secrets",
 	"models":      "the path is /models or /models/{id}; a slash in the ID is written %2F",
 	"audio":       passAdvice, "images": passAdvice, "videos": passAdvice, "moderations": passAdvice, "files": passAdvice,
-	"uploads": passAdvice, "batches": passAdvice, "fine_tuning": passAdvice, "vector_stores": passAdvice, "realtime": passAdvice,
+	"uploads": passAdvice, "batches": passAdvice, "fine_tuning": passAdvice, "vector_stores": passAdvice,
 	"rerank": passAdvice, "edits": passAdvice, "engines": passAdvice, "evals": passAdvice, "containers": passAdvice,
 }
 
@@ -90,7 +91,7 @@ func adviceFor(path string) string {
 	}
 	switch {
 	case strings.Contains(path, "//"):
-		return "the path has two slashes in a row; remove the one at the end of the client's base URL"
+		return "it has two slashes in a row; remove the one at the end of the client's base URL"
 	case strings.HasSuffix(path, "/"):
 		return "remove the slash at the end of the path"
 	case first == "v1":
@@ -105,6 +106,24 @@ func adviceFor(path string) string {
 		return strings.Replace(advice, "%", entry, 1)
 	}
 	return advice
+}
+
+// straighten serves the paths of chat completions, responses and models with a slash too many,
+// after the base URL or at the end: base URLs are often written with one.
+func straighten(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; (strings.HasSuffix(p, "/") || strings.Contains(p, "//")) && r.URL.RawPath == "" && !strings.Contains(p, "/.") {
+			rest, _, ok := openAIBase(p)
+			first, _, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
+			if ok && (first == "chat" || first == "responses" || first == "models") {
+				u := *r.URL
+				u.Path = path.Clean(p)
+				r = r.Clone(r.Context())
+				r.URL = &u
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // bothErrors writes errors in the form of /v1 with OpenAI's beside it.

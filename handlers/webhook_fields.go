@@ -78,7 +78,7 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	case "secret", "secrets":
 		return fault.At(fault.Invalid, name, "can only be set when the endpoint is created; later, POST …/secrets adds one and DELETE …/secrets/{secret_id} ends one")
 	default:
-		return stray{text.Clip(name, 80), name, nearest(name, endpointFields), endpointFields}.err()
+		return stray{text.Clip(name, 80), name, text.Nearest(name, endpointFields), endpointFields}.err()
 	}
 	return err
 }

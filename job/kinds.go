@@ -20,8 +20,9 @@ const (
 	Archive        = "archive"         // a call that ended long ago moves into the archive
 	ArchiveObjects = "archive_objects" // objects of the archive that no call needs are deleted
 	OldDeliveries  = "old_deliveries"  // webhook deliveries that ended long ago are forgotten
+	Replay         = "replay"          // requests of past turns are asked again
 )
 
 // StoredKinds are those whose jobs are in the store until they are done. Jobs of the others are
 // found again when a server starts.
-var StoredKinds = []string{Facts, Summary, Import}
+var StoredKinds = []string{Facts, Summary, Import, Replay}

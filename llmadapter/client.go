@@ -96,7 +96,7 @@ func (c *Call) Secrets() secret.Set {
 			out = append(out, v)
 		}
 	}
-	return secret.NewSet(append(out, secret.InURL(c.URL)...)...)
+	return secret.NewSet(append(out, secret.InLLMURL(c.URL)...)...)
 }
 
 // Client calls upstreams. It is safe for concurrent use.

@@ -273,6 +273,9 @@ type LLMSettings struct {
 	// Upstreams are tried in this order when the LLM above fails before the first byte of its
 	// answer; at most 8.
 	Upstreams []Upstream `json:",omitempty"`
+	// Realtime is the server of the agent's speech-to-speech model; nil is the server's own. Of its
+	// fields only URL, APIKey and Headers are used.
+	Realtime *Upstream `json:",omitempty"`
 }
 
 // Upstream is an LLM to fall back to. It shares the limits, system messages and llm.params of the
@@ -356,7 +359,11 @@ func (s Settings) CheckTemplates() error {
 // and why it ended.
 func (a Agent) MustBeActive(code fault.Code) error {
 	if a.Archived() {
-		return fault.New(code, "agent %s runs at Agora; only its record is here", a.ID)
+		where := "runs at Agora"
+		if a.Settings.Archive.Hosted != nil {
+			where = "ran at " + a.Home()
+		}
+		return fault.New(code, "agent %s %s; only its record is here", a.ID, where)
 	}
 	if a.Status.Active() {
 		return nil
@@ -368,5 +375,5 @@ func (a Agent) MustBeActive(code fault.Code) error {
 	if why == "" {
 		why = "no reason recorded"
 	}
-	return fault.New(code, "agent %s stopped at %s: %s", a.ID, time.UnixMilli(a.StopMS).UTC().Format(time.RFC3339), why)
+	return fault.New(code, "agent %s stopped at %s (%s); start a new one", a.ID, time.UnixMilli(a.StopMS).UTC().Format(time.RFC3339), why)
 }

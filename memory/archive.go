@@ -1,9 +1,9 @@
 package memory
 
-// Archive holds the facts about an agent that runs elsewhere, at Agora, and is known here from its
-// notifications only. Package archive merges notifications into it and derives the agent and its
-// messages from it. Notifications may arrive in any order and more than once; the facts end up the
-// same.
+// Archive holds the facts about an agent that runs elsewhere and is known here only from what its
+// platform says: Agora in notifications, others in reports of calls that are over (Hosted). Package
+// ingest merges these into it and derives the agent and its messages from it. They may arrive in
+// any order and more than once; the facts end up the same.
 type Archive struct {
 	// Name is the agent's name. Agent.Name is set only once the agent has ended, so that names at
 	// Agora and names of live agents here cannot collide.
@@ -23,6 +23,17 @@ type Archive struct {
 	Notices []string       `json:"notices,omitempty"`
 	Turns   []ArchiveTurn  `json:"turns,omitempty"`  // by turn
 	Errors  []ArchiveError `json:"errors,omitempty"` // sorted
+	// Hosted is what a platform says of a call as a whole; nil for an agent that runs at Agora.
+	Hosted *HostedCall `json:"hosted,omitempty"`
+}
+
+// HostedCall is what a hosted platform says of a call that is over, beside what every agent has.
+type HostedCall struct {
+	Platform     string   `json:"platform"`
+	CallID       string   `json:"call_id"`
+	EndReason    string   `json:"end_reason,omitempty"` // in the platform's words
+	RecordingURL string   `json:"recording_url,omitempty"`
+	CostUSD      *float64 `json:"cost_usd,omitempty"` // what the platform charged
 }
 
 // ArchiveEnd is how an archived agent ended.
@@ -59,6 +70,14 @@ type ArchiveError struct {
 
 // Archived reports whether the agent runs elsewhere and is only recorded here.
 func (a Agent) Archived() bool { return a.Settings.Archive != nil }
+
+// Home returns the platform that an archived agent runs at.
+func (a Agent) Home() string {
+	if h := a.Settings.Archive.Hosted; h != nil {
+		return h.Platform
+	}
+	return "agora"
+}
 
 // ShownName returns the agent's name, also while an archived agent is live.
 func (a Agent) ShownName() string {

@@ -25,7 +25,7 @@ type Call struct {
 // first of its keys. It returns "" if no platform is known.
 func (a *Agent) Platform() string {
 	if a.Archived() {
-		return "agora"
+		return a.Home()
 	}
 	for _, key := range append(slices.Clone(a.Settings.Call.Keys), a.Settings.Call.Shared...) {
 		kind, _, ok := strings.Cut(key, ":")

@@ -32,6 +32,8 @@ type Move struct {
 	Messages int
 	Append   []Message
 	Bodies   []string
+	// User is the caller of the agent, "" if it is not known.
+	User string
 	// Events are the events whose bodies are in the object, with ID, and with Body if they come
 	// back.
 	Events []Event

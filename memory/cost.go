@@ -117,6 +117,9 @@ func tokensOf(usage json.RawMessage) tokenCounts {
 		Of         struct {
 			Cached int64 `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
+		OfInput struct {
+			Cached int64 `json:"cached_tokens"`
+		} `json:"input_token_details"` // OpenAI Realtime
 		Details struct {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
@@ -130,7 +133,7 @@ func tokensOf(usage json.RawMessage) tokenCounts {
 	if json.Unmarshal(usage, &u) != nil {
 		return tokenCounts{}
 	}
-	out := tokenCounts{cmp.Or(u.Prompt, u.Input), cmp.Or(u.Of.Cached, u.Hit, u.Cached, u.Read), cmp.Or(u.Completion, u.Output), u.Details.Reasoning}
+	out := tokenCounts{cmp.Or(u.Prompt, u.Input), cmp.Or(u.Of.Cached, u.OfInput.Cached, u.Hit, u.Cached, u.Read), cmp.Or(u.Completion, u.Output), u.Details.Reasoning}
 	if max(out.prompt, out.completion) > maxTokens || min(out.prompt, out.completion, out.cached, out.reasoning) < 0 {
 		return tokenCounts{}
 	}

@@ -84,6 +84,9 @@ type Change struct {
 	// Account is true if Append is from a platform's own account of the call, which may come after
 	// its end.
 	Account bool
+	// Erases is true if the change takes something away that is kept nowhere else, besides messages
+	// that become Removed. Such a change of an agent under hold fails with fault.Held.
+	Erases bool
 	// Tally is the agent's tally after the change; nil = unchanged. The engine sets it.
 	Tally *Tally
 }
@@ -91,6 +94,16 @@ type Change struct {
 // Empty reports whether there is nothing to write.
 func (c Change) Empty() bool {
 	return c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 && len(c.Events) == 0 && len(c.Rewritten) == 0
+}
+
+// Removes returns the messages whose words the change takes away.
+func (c *Change) Removes() (seqs []int64) {
+	for i := range c.Replace {
+		if c.Replace[i].State == Removed {
+			seqs = append(seqs, c.Replace[i].Seq)
+		}
+	}
+	return seqs
 }
 
 // Event is something that happened, ready to be sent. The body is built once, and changes only if
@@ -125,21 +138,27 @@ type Decision func(view AgentView) (Change, error)
 
 // AgentQuery selects agents of one project in the order of their starts, newest first.
 type AgentQuery struct {
-	Project      string
-	Channel      string            // "" = any
-	Name         string            // "" = any
-	Users        []string          // any of these user IDs in the agent's scope; empty = any
-	Labels       map[string]string // all of these among the agent's labels
-	Checks       []string          // the names of checks that have found something in it
-	Scores       map[string]string // by name, all with these values; "" is any value. See Score.Parse
-	Platform     string            // "" = any; see Agent.Platform
-	Interrupted  bool              // only agents of which an answer was interrupted
-	Failed       bool              // only agents that failed, or of which an answer did
-	Ghosts       bool              // only agents with a ghost
-	FromMS, ToMS int64             // start time, both inclusive; 0 = open
-	Statuses     []Status          // empty = any
-	Limit        int               // at least 1
-	After        AgentPlace        // the page starts after it; zero = at the first agent
+	Project     string
+	Channel     string            // "" = any
+	Name        string            // "" = any
+	Users       []string          // any of these user IDs in the agent's scope; empty = any
+	Labels      map[string]string // all of these among the agent's labels
+	Checks      []string          // the names of checks that have found something in it
+	Scores      map[string]string // by name, all with these values; "" is any value. See Score.Parse
+	Platform    string            // "" = any; see Agent.Platform
+	Interrupted bool              // only agents of which an answer was interrupted
+	Failed      bool              // only agents that failed, or of which an answer did
+	Ghosts      bool              // only agents with a ghost
+	// What tallies say; see Picks. An agent whose tally is not whole has neither a share nor a
+	// tool without a result.
+	UnheardMin   float64 // only agents of which at least this share of the words was not heard; 0 = any
+	FirstWordMS  int64   // only agents whose slowest first token took at least so long; 0 = any
+	ToolOpen     bool    // only agents with a call of a tool that has no result
+	Order        AgentOrder
+	FromMS, ToMS int64      // start time, both inclusive; 0 = open
+	Statuses     []Status   // empty = any
+	Limit        int        // at least 1
+	After        AgentPlace // the page starts after it; zero = at the first agent
 	OldestFirst  bool
 	NoTotal      bool // leaves Total and Truncated of the page unset
 	// Known, if not nil, sets the head of an agent in this version without the last message, if the
@@ -147,16 +166,20 @@ type AgentQuery struct {
 	Known func(Ref, Version, *Head) bool
 }
 
-// AgentPlace is an agent's position in a list, which is ordered by start and then by number in the
-// store. The zero value means no position.
-type AgentPlace struct{ StartMS, No int64 }
+// AgentPlace is an agent's position in a list, which is ordered by key, which is 0 if the order is
+// ByStart, then by start and then by number in the store. The zero value means no position.
+type AgentPlace struct{ StartMS, No, Key int64 }
 
 // String returns the place as a cursor, "" for none.
 func (p AgentPlace) String() string {
 	if p == (AgentPlace{}) {
 		return ""
 	}
-	return strconv.FormatInt(p.StartMS, 10) + "-" + strconv.FormatInt(p.No, 10)
+	s := strconv.FormatInt(p.StartMS, 10) + "-" + strconv.FormatInt(p.No, 10)
+	if p.Key != 0 {
+		s += "-" + strconv.FormatInt(p.Key, 10)
+	}
+	return s
 }
 
 // ParsePlace reads what AgentPlace.String returned. It fails with fault.Invalid.
@@ -165,9 +188,13 @@ func ParsePlace(cursor string) (p AgentPlace, err error) {
 		return p, nil
 	}
 	start, no, _ := strings.Cut(cursor, "-")
+	no, key, keyed := strings.Cut(no, "-")
 	p.StartMS, err = strconv.ParseInt(start, 10, 64)
 	if err == nil {
 		p.No, err = strconv.ParseInt(no, 10, 64)
+	}
+	if err == nil && keyed {
+		p.Key, err = strconv.ParseInt(key, 10, 64)
 	}
 	if err != nil || p.No <= 0 {
 		return p, fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
@@ -177,7 +204,7 @@ func ParsePlace(cursor string) (p AgentPlace, err error) {
 
 // Compare orders places as a list does: it is negative if p comes before o.
 func (p AgentPlace) Compare(o AgentPlace, oldestFirst bool) int {
-	order := cmp.Or(cmp.Compare(p.StartMS, o.StartMS), cmp.Compare(p.No, o.No))
+	order := cmp.Or(cmp.Compare(p.Key, o.Key), cmp.Compare(p.StartMS, o.StartMS), cmp.Compare(p.No, o.No))
 	if !oldestFirst {
 		order = -order
 	}
@@ -207,6 +234,13 @@ type AgentPage struct {
 	Next      AgentPlace   // the last of Places; zero on the last page
 	Total     int          // all that match, this page or not; at most MaxCounted
 	Truncated bool         // more than Total match
+	// Compared is how many agents an order other than ByStart has compared, the newest that match;
+	// ComparedAll whether these are all, and ComparedFromMS the start of the oldest of them. With
+	// such an order, or a filter by tallies, Total is of those that were read, and only set on the
+	// first page.
+	Compared       int
+	ComparedAll    bool
+	ComparedFromMS int64
 }
 
 // Count notes how many agents match; a store need not count more than one above MaxCounted.
@@ -219,6 +253,9 @@ type MessageQuery struct {
 	AfterSeq int64
 	AfterRev int64 // only messages changed since that revision
 	Limit    int   // at least 1
+	// Bytes, if not 0, ends a page once its messages have that many (Message.Bytes): then fewer
+	// than Limit are returned although more follow. One is always returned if there is one.
+	Bytes int64
 	// HistoryOnly leaves out what Message.InHistory leaves out.
 	HistoryOnly bool
 	// IDs, if not empty, selects messages that carry one of these client IDs.
@@ -227,6 +264,24 @@ type MessageQuery struct {
 	Turn *int64
 	// Agent is the agent as it was last read. The engine sets it, for an archive below it.
 	Agent *Agent
+}
+
+// EachPage reads the messages that a query selects, in order of Seq, and calls fn with a page at a
+// time. An error of either ends it.
+func EachPage(q MessageQuery, read func(MessageQuery) ([]Message, error), fn func([]Message) error) error {
+	for {
+		page, err := read(q)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := fn(page); err != nil {
+			return err
+		}
+		if q.Bytes == 0 && len(page) < q.Limit {
+			return nil
+		}
+		q.AfterSeq = page[len(page)-1].Seq
+	}
 }
 
 // Ledger keeps agents and their messages for package agents. Package engine implements it over

@@ -1,8 +1,10 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/json"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/memory/window"
@@ -255,6 +257,15 @@ func (m Message) Original() string {
 		return m.Generated
 	}
 	return m.Content
+}
+
+// FindSeq returns the message with a number from a list in order of Seq, nil if it has none.
+func FindSeq(list []Message, seq int64) *Message {
+	at, found := slices.BinarySearchFunc(list, seq, func(m Message, seq int64) int { return cmp.Compare(m.Seq, seq) })
+	if !found {
+		return nil
+	}
+	return &list[at]
 }
 
 // Answers iterates over all that the assistant messages of a list produced.

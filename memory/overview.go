@@ -10,8 +10,8 @@ import (
 // maxOverview is the longest time of an overview.
 const maxOverview = 30 * 24 * time.Hour
 
-// MaxCalls is how many calls an overview counts at most, since it reads a row for each.
-const MaxCalls = 200_000
+// MaxOverviewCalls is how many calls an overview counts at most, since it reads a row for each.
+const MaxOverviewCalls = 200_000
 
 // maxBuckets is how many buckets an overview has at most.
 const maxBuckets = 120
@@ -40,7 +40,7 @@ var widths = []time.Duration{
 // ReadOverview counts the calls of a project that started from fromMS to toMS, at most maxOverview
 // apart. fromMS is rounded down to a bucket's start. Everything in a call counts at its start.
 // Calls that retention or an erasure has deleted are not counted. It fails with fault.Invalid if
-// the time is too long, or has more than MaxCalls calls.
+// the time is too long, or has more than MaxOverviewCalls calls.
 func ReadOverview(ctx context.Context, ledger Ledger, project string, fromMS, toMS int64) (Overview, error) {
 	if toMS < fromMS || toMS-fromMS > maxOverview.Milliseconds() {
 		return Overview{}, fault.At(fault.Invalid, "since", "must be at most 30 days before until")
@@ -60,8 +60,8 @@ func ReadOverview(ctx context.Context, ledger Ledger, project string, fromMS, to
 	}
 	calls := 0
 	err := ledger.Tallies(ctx, project, out.FromMS, toMS, func(startMS int64, tally []byte) error {
-		if calls++; calls > MaxCalls {
-			return fault.At(fault.Invalid, "since", "has more than %d calls until then; take a shorter time, or GET /v1/reports, which has sums", MaxCalls)
+		if calls++; calls > MaxOverviewCalls {
+			return fault.At(fault.Invalid, "since", "has more than %d calls until then; take a shorter time, or GET /v1/reports, which has sums", MaxOverviewCalls)
 		}
 		b := &out.Buckets[(startMS-out.FromMS)/out.Width.Milliseconds()]
 		b.Calls++

@@ -26,11 +26,11 @@ func (m manyCalls) Tallies(_ context.Context, _ string, fromMS, _ int64, each fu
 // TestOverviewBounded: an overview reads no more calls than it may.
 func TestOverviewBounded(t *testing.T) {
 	t.Parallel()
-	got, err := memory.ReadOverview(t.Context(), manyCalls{calls: memory.MaxCalls}, "p", 0, 1000)
-	if err != nil || got.Total.Calls != memory.MaxCalls {
+	got, err := memory.ReadOverview(t.Context(), manyCalls{calls: memory.MaxOverviewCalls}, "p", 0, 1000)
+	if err != nil || got.Total.Calls != memory.MaxOverviewCalls {
 		t.Errorf("%d calls, %v", got.Total.Calls, err)
 	}
-	if _, err := memory.ReadOverview(t.Context(), manyCalls{calls: memory.MaxCalls + 1}, "p", 0, 1000); !fault.Is(err, fault.Invalid) {
+	if _, err := memory.ReadOverview(t.Context(), manyCalls{calls: memory.MaxOverviewCalls + 1}, "p", 0, 1000); !fault.Is(err, fault.Invalid) {
 		t.Errorf("one more: %v", err)
 	}
 }

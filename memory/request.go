@@ -113,7 +113,7 @@ func (p *RequestPart) wordsOf(m *Message) (string, bool) {
 
 func sum(s string) int64 { return int64(crc32.ChecksumIEEE([]byte(s))) }
 
-// quoted returns a text as it stands in a JSON string, without the quotes.
+// quoted returns a text as JSON encodes it, without the quotes.
 func quoted(s string) string {
 	b := text.AppendJSON(make([]byte, 0, len(s)+16), s)
 	return string(b[1 : len(b)-1])

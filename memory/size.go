@@ -32,3 +32,19 @@ func (c *Change) Measure() {
 		}
 	}
 }
+
+// messageSize is the estimated size of a message besides its texts, in bytes.
+const messageSize = 600
+
+// Bytes estimates what a message takes in memory.
+func (m *Message) Bytes() int64 {
+	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) +
+		len(m.UpstreamID) + len(m.Filed().Raw) + messageSize
+	if m.Details != nil {
+		n += len(m.WithThoughts) + len(m.Details.Members)
+	}
+	for k, v := range m.Metadata {
+		n += len(k) + len(v) + 64
+	}
+	return int64(n)
+}

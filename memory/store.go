@@ -55,6 +55,8 @@ type Write struct {
 	Bodies []string
 	// Retagged is set if Head.Tags may differ from those before the change.
 	Retagged bool
+	// Lost holds the users and labels among the tags that the change takes away.
+	Lost []Tag
 	// Private is the encoding of the agent's settings and properties (package codec), which the
 	// store seals. It is nil if the change leaves them as they are.
 	Private []byte
@@ -103,7 +105,8 @@ type Store interface {
 	// hold several writes of one agent, each decided on what the one before it makes; if one of
 	// them fails, those behind it fail with ErrStale. A write fails with fault.Conflict if a Seq,
 	// client ID or event ID is in use, and with fault.Internal if it replaces a message that is not
-	// there under its ID.
+	// there under its ID. It fails with fault.Held if it erases something that is under hold (see
+	// Change.Removes and Change.Erases), or takes away a label or user that is.
 	//
 	// Each of w.Change.Events is stored with one delivery for each endpoint of the project that
 	// wants its type, in the same transaction; an event that no endpoint wants is not stored. If
@@ -128,7 +131,8 @@ type Store interface {
 	Scan(ctx context.Context, each func(Head) error) error
 	// Erase erases agents with everything that belongs to them and returns which. Erased agents are
 	// gone at once for every method; their rows may follow in slices, so that writers never wait
-	// longer than a few milliseconds.
+	// longer than a few milliseconds. What is under hold is refused with fault.Held, or left out
+	// where it was not named; see package memory/hold.
 	Erase(ctx context.Context, e Erasure) ([]Ref, error)
 	// Ping writes something and reads it back.
 	Ping(ctx context.Context) error

@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -27,7 +29,42 @@ const (
 	tagScore       = ownTag + "score/" // and the score's name; see ScoreTag
 	// ModelTag is the tag with the memory model of an agent.
 	ModelTag = ownTag + "memory_model"
+	// JoinedTag is the tag with a user that the join named (remote_rtc_uids) of an agent.
+	JoinedTag = ownTag + "joined"
 )
+
+// User returns the user of a tag that names one: the agent's own, or one that its join named.
+func (t Tag) User() (user string, is bool) {
+	return t.Value, t.Name == "" || t.Name == JoinedTag
+}
+
+// Own reports whether a tag is one of Heardlog's own, and neither a user nor a label.
+func (t Tag) Own() bool { return t.Name == "" || strings.HasPrefix(t.Name, ownTag) }
+
+// maxJoined is how many users of a join have tags.
+const maxJoined = 32
+
+// RemoteUIDs returns the users that the join named.
+func (a *Agent) RemoteUIDs() []string {
+	if !bytes.Contains(a.Properties, []byte(`"remote_rtc_uids"`)) {
+		return nil
+	}
+	var p struct {
+		UIDs []json.RawMessage `json:"remote_rtc_uids"`
+	}
+	if json.Unmarshal(a.Properties, &p) != nil {
+		return nil
+	}
+	var out []string
+	for _, raw := range p.UIDs {
+		var s string
+		if json.Unmarshal(raw, &s) != nil { // a number
+			s = string(raw)
+		}
+		out = append(out, s)
+	}
+	return out
+}
 
 // ErrSessions returns the fault.Quota of an agent whose memory model has as many live agents as it
 // allows.
@@ -49,6 +86,11 @@ func (h *Head) Tags() []Tag {
 	for _, name := range []string{tagFailed, tagGhosts, tagInterrupted} {
 		if h.has(name) {
 			out = append(out, Tag{name, ""})
+		}
+	}
+	for i, user := range slices.Compact(slices.Sorted(slices.Values(a.RemoteUIDs()))) {
+		if i < maxJoined && user != "" && len(user) <= MaxTag {
+			out = append(out, Tag{JoinedTag, user})
 		}
 	}
 	if model := a.Settings.Memory.Model; model != "" {
@@ -91,6 +133,15 @@ func (h *Head) Retagged(before *Head, c *Change) bool {
 		}
 	}
 	return false
+}
+
+// Lost returns the users and labels among the tags that before has and h does not.
+func (h *Head) Lost(before *Head) []Tag {
+	have := h.Tags()
+	return slices.DeleteFunc(before.Tags(), func(t Tag) bool {
+		_, user := t.User()
+		return !user && t.Own() || slices.Contains(have, t)
+	})
 }
 
 // TagValues is a tag that an agent must have with one of several values.

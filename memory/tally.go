@@ -1,8 +1,10 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -28,12 +30,51 @@ type Tally struct {
 	Cost, UnheardCost, EstimatedCost int64
 	// Saved is how much more the prompts would have cost without the caches.
 	Saved int64
+	// Bytes is about what the agent's messages take in memory. Sums of tallies do not have it, and
+	// messages that an earlier version has stored are not in it.
+	Bytes int64
+	TallyWords
 	// FirstToken counts answers by the time to their first token, in rising order; see Percentile.
 	FirstToken []Count[byte]
 	// FailedAt counts failures by the name of the upstream that was asked last, in rising order; ""
 	// is unknown.
 	FailedAt []Count[string]
 }
+
+// TallyWords is the part of a Tally that earlier versions have not counted. Counted tells whether
+// it is known; see Tally.Whole.
+type TallyWords struct {
+	Counted             int64 // answers, ghosts included, that are counted here
+	Words, UnheardWords int64 // of these answers, as Words counts them
+	GhostWords          int64 // the part of both that ghosts have
+	Evident             int64 // answers without ghosts of which there is evidence, not only an assumption
+	ToolCalls           int64 // in answers without ghosts
+	ToolResults         int64 // messages with the result of a tool
+}
+
+// Whole reports whether TallyWords counts everything that t does. It does not in the tally of an
+// agent that was stored by an earlier version.
+func (t *Tally) Whole() bool { return t == nil || t.Counted == t.Answers+t.Ghosts }
+
+// UnheardShare returns the share of the words that were not heard; known is false if nothing is
+// known of what was heard, or if not all words were counted.
+func (t *Tally) UnheardShare() (share float64, known bool) {
+	if t == nil || !t.Whole() {
+		return 0, false
+	}
+	return t.TallyWords.UnheardShare()
+}
+
+// UnheardShare is that of Tally of the words that were counted.
+func (w *TallyWords) UnheardShare() (share float64, known bool) {
+	if w.Words <= 0 || w.Evident == 0 && w.UnheardWords == 0 {
+		return 0, false
+	}
+	return float64(w.UnheardWords) / float64(w.Words), true
+}
+
+// ToolsOpen returns how many calls of tools have no result.
+func (t *Tally) ToolsOpen() int64 { return max(0, t.ToolCalls-t.ToolResults) }
 
 // Count is how many there are of one kind; never 0 in a Tally.
 type Count[K cmp.Ordered] struct {
@@ -44,6 +85,7 @@ type Count[K cmp.Ordered] struct {
 // Add counts a message, or with by = -1 takes it out again. Copies and messages that were merged
 // into others do not count.
 func (t *Tally) Add(m *Message, by int64) {
+	t.Bytes += by * m.Bytes()
 	if m.Filed().CopyOf != 0 || m.State == Merged || m.State == Removed {
 		return
 	}
@@ -54,13 +96,20 @@ func (t *Tally) Add(m *Message, by int64) {
 		t.Failures += by
 		count(&t.FailedAt, m.Made().Upstream, by)
 	}
+	if m.Role == Tool {
+		t.ToolResults += by
+	}
 	if m.Role != Assistant {
 		return
+	}
+	if m.State != Superseded {
+		t.ToolCalls += by * toolCalls(m)
 	}
 	switch m.State {
 	case Superseded:
 		if m.Source != SourceCommand { // the echo of a greeting is not a ghost
 			t.Ghosts += by
+			t.GhostWords += by * t.addWords(m, by)
 		}
 	case Empty:
 	default:
@@ -68,6 +117,10 @@ func (t *Tally) Add(m *Message, by int64) {
 		if m.Interrupted {
 			t.Interruptions += by
 		}
+		if m.Method.Rank() > AssumedFull.Rank() {
+			t.Evident += by
+		}
+		t.addWords(m, by)
 	}
 	if m.Timings == nil {
 		return
@@ -93,6 +146,24 @@ func (t *Tally) Add(m *Message, by int64) {
 	}
 }
 
+// addWords counts the words of an answer and returns how many it has.
+func (t *Tally) addWords(m *Message, by int64) (made int64) {
+	made, unheard := m.Words()
+	t.Counted += by
+	t.Words += by * made
+	t.UnheardWords += by * unheard
+	return made
+}
+
+// toolCalls returns how many tools an answer calls.
+func toolCalls(m *Message) int64 {
+	var list []json.RawMessage
+	if len(m.ToolCalls) == 0 || json.Unmarshal(m.ToolCalls, &list) != nil {
+		return 0
+	}
+	return int64(len(list))
+}
+
 // Merge adds what another tally has counted.
 func (t *Tally) Merge(o *Tally) { t.merge(o, 1) }
 
@@ -100,8 +171,13 @@ func (t *Tally) Merge(o *Tally) { t.merge(o, 1) }
 func (t *Tally) Unmerge(o *Tally) { t.merge(o, -1) }
 
 func (t *Tally) merge(o *Tally, by int64) {
+	to := t.numbers()
 	for i, n := range o.numbers() {
-		*t.numbers()[i] += by * *n
+		*to[i] += by * *n
+	}
+	toWords := t.TallyWords.numbers()
+	for i, n := range o.TallyWords.numbers() {
+		*toWords[i] += by * *n
 	}
 	for _, c := range o.FirstToken {
 		count(&t.FirstToken, c.Of, by*c.N)
@@ -158,6 +234,31 @@ func (t *Tally) Percentile(p float64) int64 {
 	return 0
 }
 
+// Slowest returns the longest time to the first token, in ms, within 5 %; 0 if none was measured.
+func (t *Tally) Slowest() int64 { return t.Percentile(1) }
+
+// Same reports whether a stored tally is what was counted from the messages. What an earlier
+// version has not counted is not compared.
+func (t *Tally) Same(counted *Tally) bool {
+	var a, b Tally
+	if t != nil {
+		a = *t
+	}
+	if counted != nil {
+		b = *counted
+	}
+	a.Bytes, b.Bytes = 0, 0
+	if !t.Whole() {
+		a.TallyWords, b.TallyWords = TallyWords{}, TallyWords{}
+	}
+	return bytes.Equal(a.Encode(), b.Encode())
+}
+
+// numbers returns the counts in the order in which they are stored.
+func (w *TallyWords) numbers() [7]*int64 {
+	return [...]*int64{&w.Counted, &w.Words, &w.UnheardWords, &w.GhostWords, &w.Evident, &w.ToolCalls, &w.ToolResults}
+}
+
 // numbers returns the plain counts in the order in which they are stored.
 func (t *Tally) numbers() [14]*int64 {
 	return [...]*int64{
@@ -165,6 +266,13 @@ func (t *Tally) numbers() [14]*int64 {
 		&t.Cost, &t.UnheardCost, &t.EstimatedCost, &t.Cached, &t.Saved,
 	}
 }
+
+// wordsMark begins the names under which Encode stores TallyWords, as if they were upstreams, whose
+// names have no control characters. So an earlier version reads the form, too.
+const wordsMark = 0
+
+// bytesMark follows wordsMark in the name under which Encode stores Bytes.
+const bytesMark = 64
 
 // Encode returns the stored form of a tally: numbers as varints, nothing for nil. Equal tallies
 // have the same form.
@@ -180,6 +288,14 @@ func (t *Tally) Encode() []byte {
 	for _, c := range t.FirstToken {
 		b = binary.AppendVarint(append(b, c.Of), c.N)
 	}
+	for i, n := range t.TallyWords.numbers() {
+		if *n != 0 {
+			b = binary.AppendVarint(append(b, 2, wordsMark, byte(i)), *n)
+		}
+	}
+	if t.Bytes > 0 {
+		b = binary.AppendVarint(append(b, 2, wordsMark, bytesMark), t.Bytes)
+	}
 	for _, c := range t.FailedAt {
 		b = binary.AppendUvarint(b, uint64(len(c.Of)))
 		b = binary.AppendVarint(append(b, c.Of...), c.N)
@@ -189,10 +305,17 @@ func (t *Tally) Encode() []byte {
 
 var errTally = errors.New("not a tally")
 
-// MergeEncoded is Merge with a tally that Encode has returned.
+// MergeEncoded is Merge with a tally that Encode has returned. It leaves out the TallyWords of one
+// that is not whole.
 func (t *Tally) MergeEncoded(b []byte) error {
+	_, err := t.mergeEncoded(b)
+	return err
+}
+
+// mergeEncoded is MergeEncoded. It also returns Bytes of what was encoded.
+func (t *Tally) mergeEncoded(b []byte) (size int64, err error) {
 	if len(b) == 0 {
-		return nil
+		return 0, nil
 	}
 	ok := true
 	next := func() int64 {
@@ -213,27 +336,44 @@ func (t *Tally) MergeEncoded(b []byte) error {
 		b = b[size:]
 		return n
 	}
+	answers := -t.Answers - t.Ghosts
 	for _, n := range t.numbers() {
 		*n += next()
 	}
+	answers += t.Answers + t.Ghosts
 	for range take() {
 		if len(b) == 0 {
-			return errTally
+			return 0, errTally
 		}
 		bucket := b[0]
 		b = b[1:]
 		count(&t.FirstToken, bucket, next())
 	}
+	var counted TallyWords
+	words := counted.numbers()
 	for ok && len(b) > 0 {
 		n := take()
-		name := string(b[:n])
+		name := b[:n]
 		b = b[n:]
-		count(&t.FailedAt, name, next())
+		if n == 2 && name[0] == wordsMark && int(name[1]) < len(words) {
+			*words[name[1]] = next()
+			continue
+		}
+		if n == 2 && name[0] == wordsMark && name[1] == bytesMark {
+			size = next()
+			continue
+		}
+		count(&t.FailedAt, string(name), next())
 	}
 	if !ok {
-		return errTally
+		return 0, errTally
 	}
-	return nil
+	if counted.Counted == answers {
+		for i, n := range t.TallyWords.numbers() {
+			*n += *words[i]
+		}
+	}
+	return size, nil
 }
 
 // DecodeTally reads what Encode has returned.
@@ -242,5 +382,7 @@ func DecodeTally(b []byte) (*Tally, error) {
 		return nil, nil
 	}
 	t := &Tally{}
-	return t, t.MergeEncoded(b)
+	var err error
+	t.Bytes, err = t.mergeEncoded(b)
+	return t, err
 }

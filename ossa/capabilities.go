@@ -205,9 +205,11 @@ func (h *host) vectorStore() {
 	if t := h.text("long_term.vector_store.index_type"); t != "" && t != "flat" {
 		h.note("long_term.vector_store.index_type", "every search compares all vectors, as flat does")
 	}
+	if m := h.text("long_term.vector_store.distance_metric"); m != "" && m != "cosine" {
+		h.note("long_term.vector_store.distance_metric", "each search names its metric; without one it is cosine")
+	}
 	for _, field := range []struct{ name, why string }{
 		{"embedding_dimensions", "the first embedding of a collection sets its dimensions"},
-		{"distance_metric", "each search names its metric"},
 		{"max_vectors", "collections have the same limits for all"},
 	} {
 		if _, ok := given[field.name]; ok {

@@ -120,7 +120,8 @@ type Log interface {
 	// call the store. Its error ends the call and is returned as it is. An unknown agent has no
 	// events.
 	AgentEvents(ctx context.Context, project, agentID string, each func(Event) error) error
-	// Deliveries lists deliveries; a Cursor that is none of its own is fault.Invalid.
+	// Deliveries lists deliveries; it returns fault.Invalid if the Cursor was not returned by
+	// Deliveries.
 	Deliveries(ctx context.Context, q DeliveryQuery) (DeliveryPage, error)
 	// Delivery returns one delivery with its attempts, in order.
 	Delivery(ctx context.Context, project string, id int64) (Record, []Attempt, error)

@@ -1,5 +1,5 @@
 // Command api is the Heardlog server. Without a subcommand it serves. Its settings are environment
-// variables; "help settings" lists them.
+// variables, or stand in the file that --env-file names; "help settings" lists them.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // agents name time zones, and a bare container has no list of them
 
@@ -27,21 +28,61 @@ func main() {
 	// net/http writes to the standard logger, with the first bytes of responses that may hold a
 	// secret.
 	log.SetOutput(io.Discard)
-	e := data.Env{
-		Getenv: os.Getenv, Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: data.IsTerminal(os.Stderr),
+	args, err := readEnvFile(os.Args[1:])
+	if err == nil {
+		err = run(context.Background(), args, data.Env{
+			Getenv: os.Getenv, Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: data.IsTerminal(os.Stderr),
+		})
 	}
-	if err := run(context.Background(), os.Args[1:], e); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "heardlog:", err)
 		os.Exit(data.ExitCode(err))
 	}
 }
 
+// readEnvFile puts the variables of the file that args or the environment name into the
+// environment, unless they are set there, and returns the arguments behind its flag. Libraries read
+// some of them by themselves, such as AWS_REGION.
+func readEnvFile(args []string) ([]string, error) {
+	path := os.Getenv(config.EnvFile)
+	if len(args) > 0 {
+		flag, value, joined := strings.Cut(args[0], "=")
+		if flag == "--env-file" || flag == "-env-file" {
+			args = args[1:]
+			if !joined && len(args) > 0 {
+				value, args = args[0], args[1:]
+			}
+			if path = value; path == "" {
+				return nil, errors.New("--env-file needs the path of a file")
+			}
+		}
+	}
+	if path == "" {
+		return args, nil
+	}
+	vars, err := config.ReadEnvFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the file of settings cannot be used:\n%w", err)
+	}
+	for _, v := range vars {
+		if os.Getenv(v.Name) != "" {
+			continue
+		}
+		if err := os.Setenv(v.Name, v.Value); err != nil {
+			return nil, err
+		}
+	}
+	return args, nil
+}
+
 // commands is the grammar of the command line.
 type commands struct {
-	Help        helpCommand        `cmd:"" help:"Show help for a subcommand, or settings for the environment variables."`
-	Healthcheck healthcheckCommand `cmd:"" help:"Ask the server of these settings whether it is ready."`
-	Simulate    simulateCommand    `cmd:"" help:"Play scripted calls against a running server."`
-	MCP         mcpCommand         `cmd:"" name:"mcp" help:"Offer a caller's memory as tools on the standard input and output (Model Context Protocol)."`
+	Help         helpCommand         `cmd:"" help:"Show help for a subcommand, or settings for the environment variables."`
+	Healthcheck  healthcheckCommand  `cmd:"" help:"Ask the server of these settings whether it is ready."`
+	Simulate     simulateCommand     `cmd:"" help:"Play scripted calls against a running server."`
+	MCP          mcpCommand          `cmd:"" name:"mcp" help:"Offer a caller's memory as tools on the standard input and output (Model Context Protocol)."`
+	ImportCalls  importCallsCommand  `cmd:"" name:"import-calls" help:"File calls that ran on a hosted platform."`
+	ImportMemory importMemoryCommand `cmd:"" name:"import-memory" help:"Make facts of what another product remembers of callers."`
 	data.Commands
 }
 
@@ -79,7 +120,7 @@ func version() string {
 
 // writeSettings writes the settings below the help of the program.
 func writeSettings(w io.Writer) error {
-	if _, err := fmt.Fprint(w, "\nSettings (environment variables):\n\n"); err != nil {
+	if _, err := fmt.Fprint(w, "\nSettings (environment variables, or lines of the file in heardlog --env-file FILE):\n\n"); err != nil {
 		return err
 	}
 	return config.Usage(w)
@@ -92,8 +133,8 @@ func serve(ctx context.Context, e data.Env) error {
 		return fmt.Errorf("the settings have mistakes:\n%w", err)
 	}
 	log := app.Logger(c, e.Stderr)
-	for _, name := range config.Unknown(e.Environ) {
-		log.Warn().Str("name", name).Msg("unknown setting; heardlog help settings lists all")
+	for name, advice := range config.Unknown(e.Environ) {
+		log.Warn().Str("name", name).Msg("unknown setting; " + advice)
 	}
 	a, err := app.New(ctx, c, log)
 	if err != nil {

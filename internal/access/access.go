@@ -37,6 +37,9 @@ type Client struct {
 	Name    string  // of its key, if Stored
 	Scopes  []Scope // nil = all
 	Stored  bool    // the credential is a key of Keys
+	Person  string  // who signed in with the identity provider, for people to read; else ""
+	Session string  // ID of the browser's session; "" = none
+	SignIn  *SignIn // that a session stands for; nil = none
 	// Until is when a credential ends that is not stored; zero = never.
 	Until time.Time
 }

@@ -47,18 +47,27 @@ const (
 // Key is a credential of a project, as operators see it: for whom it is, what it may do (its
 // scopes) and until when. It has no secret: the store keeps a hash, and the secret is shown once.
 type Key struct {
-	ID        string  `json:"id"` // project.digits
-	Name      string  `json:"name"`
-	Scopes    []Scope `json:"scopes"`
-	CreatedMS int64   `json:"created_at"`           // Unix ms
-	ExpiresMS int64   `json:"expires_at,omitempty"` // 0 = no end
-	RevokedMS int64   `json:"revoked_at,omitempty"` // 0 = not revoked
+	ID        string // project.digits
+	Name      string
+	Scopes    []Scope
+	CreatedMS int64 // Unix ms
+	ExpiresMS int64 // 0 = no end
+	RevokedMS int64 // 0 = not revoked
+	SignIn    *SignIn
+}
+
+// SignIn is the sign-in with an identity provider that a session stands for.
+type SignIn struct {
+	Subject  string `json:"subject"` // as the provider names the person
+	Person   string `json:"person"`  // for people to read
+	Settings string `json:"settings"`
+	Hint     string `json:"hint,omitempty"` // ID token, which the provider takes at the sign-out
 }
 
 // NewKey is a key with its secret, which is shown once.
 type NewKey struct {
 	Key
-	Secret string `json:"secret"`
+	Secret string
 }
 
 // storedKey is the stored form of a key. The secret has 256 random bits, so that a plain SHA-256 is
@@ -71,6 +80,9 @@ type storedKey struct {
 	Expires int64   `json:"expires_ms,omitempty"`
 	Revoked int64   `json:"revoked_ms,omitempty"`
 	Hash    []byte  `json:"hash"`
+	SignIn  *SignIn `json:"sign_in,omitempty"`
+
+	seenMS int64 // last use, if the keys have an idle limit
 }
 
 // foundKey is a key as it was in the store at a time or later.
@@ -85,6 +97,7 @@ type Keys struct {
 	store kv.Store
 	space kv.Space // holds the keys of all projects, each under project/id
 	now   func() time.Time
+	idle  time.Duration                   // after which an unused key ends; 0 = never
 	fresh *cache.Cache[string, *foundKey] // by ID
 	loads singleflight.Group              // of keys that are not fresh
 
@@ -102,9 +115,11 @@ func NewKeys(store kv.Store, now func() time.Time) *Keys {
 }
 
 // NewSessions returns the keys that stand for sign-ins with a browser. The name of each is the ID
-// of the credential that it was made with.
-func NewSessions(store kv.Store, now func() time.Time) *Keys {
-	return newKeys(store, now, "~sessions")
+// of the credential that it was made with. A session that is not used for idle ends.
+func NewSessions(store kv.Store, now func() time.Time, idle time.Duration) *Keys {
+	ks := newKeys(store, now, "~sessions")
+	ks.idle = idle
+	return ks
 }
 
 func newKeys(store kv.Store, now func() time.Time, space string) *Keys {
@@ -137,7 +152,7 @@ func (ks *Keys) Create(ctx context.Context, project string, k Key) (NewKey, erro
 
 func newStored(k Key, value string) storedKey {
 	hash := sha256.Sum256([]byte(value))
-	return storedKey{Name: k.Name, Scopes: k.Scopes, Created: k.CreatedMS, Expires: k.ExpiresMS, Hash: hash[:]}
+	return storedKey{Name: k.Name, Scopes: k.Scopes, Created: k.CreatedMS, Expires: k.ExpiresMS, Hash: hash[:], SignIn: k.SignIn}
 }
 
 // check refuses a key that cannot be stored.
@@ -246,8 +261,31 @@ func (ks *Keys) Check(ctx context.Context, id, value string) (Client, error) {
 	case subtle.ConstantTimeCompare(hash[:], k.Hash) != 1:
 		return Client{}, ErrWrong()
 	}
-	return Client{Project: ProjectOf(named), ID: named, Name: k.Name, Scopes: k.Scopes, Stored: true}, ks.ended(named, k)
+	if err := ks.ended(named, k); err != nil {
+		return Client{}, err
+	}
+	ks.use(ctx, named, k)
+	return Client{Project: ProjectOf(named), ID: named, Name: k.Name, Scopes: k.Scopes, Stored: true, SignIn: k.SignIn}, nil
 }
+
+// use marks a key with an idle limit as used. The mark has a place of its own, so that it cannot
+// undo that the key was revoked meanwhile. A mark that cannot be stored is tried again by the next
+// use.
+func (ks *Keys) use(ctx context.Context, id string, k storedKey) {
+	now := ks.now()
+	if ks.idle == 0 || now.UnixMilli()-k.seenMS < (ks.idle/idleMarks).Milliseconds() {
+		return
+	}
+	mark := kv.Entry{Key: seenPrefix + pathOf(id), UpdatedMS: now.UnixMilli(), ExpiresMS: now.Add(ks.idle).UnixMilli()}
+	if kv.Put(ctx, ks.store, ks.space, mark, kv.Limit{}, 0) == nil {
+		ks.fresh.Remove(id)
+	}
+}
+
+const (
+	seenPrefix = "~seen/" // no project has a name that begins so
+	idleMarks  = 12       // how often a key in use is marked while its idle limit passes
+)
 
 // Valid returns nil as long as the key with the ID has not ended, else fault.Unauthenticated. It
 // fails as the store does.
@@ -360,12 +398,26 @@ func (ks *Keys) Exist(ctx context.Context) (bool, error) {
 
 // load reads a key from the store. It fails with fault.NotFound.
 func (ks *Keys) load(ctx context.Context, id string) (k storedKey, err error) {
-	e, err := kv.Get(ctx, ks.store, ks.space, pathOf(id), 0)
+	names := []string{pathOf(id)}
+	if ks.idle > 0 {
+		names = append(names, seenPrefix+names[0])
+	}
+	found, err := ks.store.GetKeys(ctx, ks.space, names, 0)
 	if err != nil {
 		return k, err
 	}
-	if err := json.Unmarshal(e.Value, &k); err != nil {
+	if len(found) == 0 || found[0].Key != names[0] {
+		return k, noKey(id)
+	}
+	if err := json.Unmarshal(found[0].Value, &k); err != nil {
 		return k, fault.Wrap(fault.Internal, err, "a stored key cannot be read")
+	}
+	k.seenMS = k.Created
+	for _, mark := range found[1:] {
+		k.seenMS = mark.UpdatedMS
+	}
+	if end := k.seenMS + ks.idle.Milliseconds(); ks.idle > 0 && (k.Expires == 0 || end < k.Expires) {
+		k.Expires = end
 	}
 	return k, nil
 }
@@ -380,7 +432,7 @@ func (ks *Keys) put(ctx context.Context, id string, k storedKey) error {
 
 // key returns a stored key as callers see it.
 func (k *storedKey) key(id string) Key {
-	return Key{ID: id, Name: k.Name, Scopes: k.Scopes, CreatedMS: k.Created, ExpiresMS: k.Expires, RevokedMS: k.Revoked}
+	return Key{ID: id, Name: k.Name, Scopes: k.Scopes, CreatedMS: k.Created, ExpiresMS: k.Expires, RevokedMS: k.Revoked, SignIn: k.SignIn}
 }
 
 // ProjectOf returns the project in the ID of a key.

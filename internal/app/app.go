@@ -23,9 +23,11 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/budget"
 	"github.com/heardlog/heardlog/internal/erased"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/sockets"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
@@ -41,6 +43,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/away"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/hold"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
 	"github.com/heardlog/heardlog/memory/memories"
@@ -86,11 +89,13 @@ type App struct {
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
+	holds     *hold.Service
 	calls     *summary.Calls
 	callsDone *job.AfterCall // has calls summarized
 	hookQueue chan webhook.KVProvider
 	wanted    *events
 	answers   *turn.Runner
+	sockets   *sockets.Account
 	summaries *summary.Worker
 	transport *http.Transport // for calls to LLMs
 	listener  net.Listener
@@ -110,7 +115,7 @@ type App struct {
 // New opens the store, wires the packages and binds the port, so settings that cannot work fail
 // here. The caller must call Run, which releases everything.
 func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err error) {
-	a := &App{cfg: c, log: log, done: make(chan struct{})}
+	a := &App{cfg: c, log: log, done: make(chan struct{}), sockets: sockets.New(c.SocketLimit, c.ProjectSockets)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close(ctx))
@@ -118,6 +123,10 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}()
 	reg := prometheus.NewRegistry()
 	observed := newMetrics(reg)
+	if err := c.FetchDataKey(ctx); err != nil {
+		return nil, err
+	}
+	a.cfg = c
 	if a.archive, err = OpenArchive(c); err != nil {
 		return nil, err
 	}
@@ -134,6 +143,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	a.logUnsupported()
 	a.ids = &ids{now: a.now}
+	a.holds = &hold.Service{Records: a.store, Now: a.now, NewID: a.ids.next, Names: func(ctx context.Context, project, name string) ([]string, error) {
+		return a.callers.Names(ctx, project, name)
+	}}
 	if a.wanted, err = a.wantedEvents(ctx); err != nil {
 		return nil, err
 	}
@@ -160,11 +172,13 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Away:    a.awayOf(),
 		Ended:   a.agentEnded,
 		Changed: func(project, id string, seconds int) { a.saves.Changed(project, id, seconds) },
+		Held:    func(ctx context.Context, h *memory.Head) error { return a.holds.CheckAgent(ctx, h) },
 		Forget:  a.agentErased,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
 		OnError: a.problem,
+		Reads:   budget.New(c.ReadMemory),
 		Quota:   a.quota, MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 		Redact: func(project string) redact.Rules {
 			return c.RedactOf(strings.TrimPrefix(project, memories.OwnProject("")))
@@ -183,7 +197,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	things := memories.Service{
-		Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit,
+		Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, Holds: a.holds, NewID: a.ids.next, Max: c.ItemLimit,
 		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
 			return erased.Events(ctx, a.store, project, id, ledger)
 		},
@@ -220,12 +234,17 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.newAnswers(reg)
 	reports := &report.Service{Records: a.store, Calls: a.store, Ledger: a.store, SetChecks: a.service.Agents.SetChecks, Now: a.now}
 	reports.Handle(a.jobs)
+	replays, err := a.newReplays(ctx)
+	if err != nil {
+		return nil, err
+	}
 	a.newUpkeep()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
 	}
 	a.closes(func(context.Context) error { _ = a.listener.Close(); return nil }) // the server may have closed it
+	a.newSignIn(acc, g)
 	hooks, err := a.newHooks(ctx, reg, g)
 	if err != nil {
 		return nil, err
@@ -234,23 +253,30 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, err
 	}
+	relay, err := a.newRealtime(ctx, reg, g)
+	if err != nil {
+		return nil, err
+	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
+		Realtime: relay,
+		Memory:   a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
 		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready, Durable: durable(a.store),
 		Recall:      a.recall,
 		Facts:       a.facts,
+		Holds:       a.holds,
 		Vectors:     a.vectors,
 		Models:      a.models,
 		Knowledge:   a.knowledge,
 		Patterns:    a.patterns,
 		Reports:     reports,
+		Replays:     replays,
 		Jobs:        a.jobs.List,
 		Checkpoints: a.saves, Joined: a.joined, CallSummary: a.callSummary,
 		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
-		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Expect: a.expect(), Done: a.done,
+		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Expect: a.expect(), Done: a.done, Sockets: a.sockets,
 		Tail:      tail.Limits{Readers: c.TailLimit, ProjectReaders: c.ProjectTails},
-		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
+		Platforms: platforms, NoKey: a.noKey(), Ingest: ingestSecrets(c), PublicURL: c.PublicURL,
 	})
 	a.server = &http.Server{
 		Handler: api, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -275,7 +301,7 @@ func (a *App) countUsage(ctx context.Context) {
 func (a *App) newAccess(ctx context.Context) (*handlers.Access, error) {
 	acc := &handlers.Access{
 		DefaultProject: a.cfg.DefaultProject, ValidProject: config.ValidProject, Keys: access.NewKeys(a.store, a.now),
-		Sessions: access.NewSessions(a.store, a.now),
+		Sessions: access.NewSessions(a.store, a.now, handlers.SessionIdle),
 	}
 	for _, cred := range a.cfg.Credentials {
 		acc.Add(cred.Project, cred.ID, cred.Secret.Reveal())
@@ -283,7 +309,7 @@ func (a *App) newAccess(ctx context.Context) (*handlers.Access, error) {
 	for _, cert := range a.cfg.Certificates {
 		acc.AddCertificate(cert.Project, cert.Key)
 	}
-	if len(a.cfg.Credentials)+len(a.cfg.Certificates) > 0 {
+	if a.cfg.Closed() {
 		return acc, nil
 	}
 	keys, err := acc.Keys.Exist(ctx)
@@ -300,7 +326,11 @@ func (a *App) newAccess(ctx context.Context) (*handlers.Access, error) {
 func ingestSecrets(c config.Config) map[string][]secret.String {
 	out := map[string][]secret.String{}
 	for _, s := range c.Ingest {
-		out[s.Project] = append(out[s.Project], s.Secret)
+		name := s.Project
+		if s.Platform != "" {
+			name += "/" + s.Platform
+		}
+		out[name] = append(out[name], s.Secret)
 	}
 	return out
 }
@@ -308,7 +338,7 @@ func ingestSecrets(c config.Config) map[string][]secret.String {
 // autoJoin returns the function that starts an agent for an unknown ID or key, or nil if the
 // settings do not want it. Without a setting, an open server that has an upstream wants it.
 func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error) {
-	on := a.open && a.cfg.LLM.URL != ""
+	on := a.open && (a.cfg.LLM.URL != "" || a.cfg.Realtime.URL != "")
 	if a.cfg.AutoJoin != nil {
 		on = *a.cfg.AutoJoin
 	}
@@ -347,6 +377,14 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 		}
 		return agent.ID, err
 	}
+}
+
+// noKey returns what to do with a request that names no call.
+func (a *App) noKey() string {
+	if a.cfg.NoKey == "" && a.open && a.autoJoin() != nil {
+		return handlers.NoKeyStart
+	}
+	return a.cfg.NoKey
 }
 
 // Addr returns the address that is served.
@@ -395,9 +433,14 @@ func (a *App) shutdown(ctx context.Context) {
 	a.log.Info().Dur("timeout", a.cfg.ShutdownTimeout).Msg("stopping")
 	wait, stop := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownTimeout)
 	defer stop()
+	closed := make(chan error, 1)
+	go func() { closed <- a.sockets.Close(wait) }()
 	if err := a.server.Shutdown(wait); err != nil {
 		a.log.Warn().Msg("requests were still running at the end of the shutdown timeout and were cut")
 		_ = a.server.Close() // the listener is closed already
+	}
+	if err := <-closed; err != nil {
+		a.log.Warn().Msg("WebSockets were still open at the end of the shutdown timeout and were cut")
 	}
 	if err := a.answers.Close(wait); err != nil {
 		a.log.Warn().Err(err).Msg("answers were still being made and were cut")
@@ -408,7 +451,7 @@ func (a *App) shutdown(ctx context.Context) {
 func (a *App) announce(ctx context.Context) {
 	a.warnUnfinished(ctx)
 	a.log.Info().Str("address", "http://"+a.Addr()).Msg("serving")
-	a.log.Info().Str("path", storeName(a.cfg)).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
+	a.log.Info().Str("path", storeName(a.cfg)).Bool("secrets_encrypted", a.cfg.Sealed()).Bool("texts_encrypted", a.cfg.TextKey != "" && !a.cfg.InMemory()).Msg("data")
 	if a.open {
 		a.log.Info().Msg("HEARDLOG_CREDENTIALS is not set, and there are no keys: any request from this machine is accepted, and no other")
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/blob"
 	"github.com/heardlog/heardlog/store/archive"
-	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres"
 	"github.com/heardlog/heardlog/store/sqlite"
 )
@@ -55,7 +54,7 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 	}, []string{"result"})
 	s := &backup.Schedule{
 		Place: want.Destination, Getenv: os.Getenv, Every: time.Duration(want.IntervalHours) * time.Hour, Keep: want.Retention,
-		Encrypt: want.Encryption, Key: a.cfg.SecretKey.Reveal(), Now: a.now, Open: a.openReader,
+		Encrypt: want.Encryption || a.cfg.TextKey != "", Key: a.cfg.FileKey(), Now: a.now, Open: a.openReader,
 		Alone: alone(a.store),
 		Done: func(name string, size int64) {
 			count.WithLabelValues("ok").Inc()
@@ -73,26 +72,17 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 }
 
 // openReader opens the store for a backup, beside this server.
-func (a *App) openReader(ctx context.Context) (from backup.Source, err error) {
-	key := []byte(a.cfg.SecretKey.Reveal())
+func (a *App) openReader(ctx context.Context) (backup.Source, error) {
+	var from archive.Reader
+	var err error
+	key, dataKey := []byte(a.cfg.SecretKey.Reveal()), []byte(a.cfg.TextKey.Reveal())
 	if a.cfg.StoreURL != "" {
-		from, err = postgres.OpenReader(ctx, postgres.Options{URL: a.cfg.StoreURL.Reveal(), SealKey: key})
+		from, err = postgres.OpenReader(ctx, postgres.Options{URL: a.cfg.StoreURL.Reveal(), SealKey: key, DataKey: dataKey})
 	} else {
-		from, err = sqlite.OpenReader(sqlite.Options{Path: a.cfg.StorePath, SealKey: key})
+		from, err = sqlite.OpenReader(sqlite.Options{Path: a.cfg.StorePath, SealKey: key, DataKey: dataKey})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return archivedSource{from, archive.Source{From: from, Archive: a.archive}}, nil
-}
-
-// archivedSource is a store with the calls in its archive.
-type archivedSource struct {
-	backup.Source
-	all archive.Source
-}
-
-// Export implements export.Source.
-func (s archivedSource) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
-	return s.all.Export(ctx, sc, each)
+	return archive.Source{Reader: from, Archive: a.archive}, nil
 }

@@ -20,7 +20,7 @@ func (a *App) newKnowledge() {
 	}
 	a.patterns = pattern.New(pattern.Config{Store: records, Now: a.now, Redact: redactor})
 	a.knowledge = knowledge.New(a.jobs, knowledge.Config{
-		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Sealed: a.cfg.SecretKey != "", Now: a.now, NewID: a.ids.next,
+		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Sealed: a.cfg.Sealed(), Now: a.now, NewID: a.ids.next,
 		Redact: redactor,
 	})
 	a.models.Setup = a.setUp

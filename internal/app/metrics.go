@@ -119,6 +119,9 @@ func (g *usageGauges) Collect(ch chan<- prometheus.Metric) {
 		list = append(list, others)
 	}
 	for _, u := range list {
+		if u.Project == "" { // the server's own records
+			continue
+		}
 		for _, v := range []struct {
 			desc *prometheus.Desc
 			n    int64

@@ -60,9 +60,9 @@ func openStore(ctx context.Context, c config.Config, archived *archive.Archive, 
 		}
 		log.Error().Err(err).Msg(what)
 	}
-	key := []byte(c.SecretKey.Reveal())
+	key, dataKey := []byte(c.SecretKey.Reveal()), []byte(c.TextKey.Reveal())
 	if c.StoreURL != "" {
-		s, err := store.OpenArchivedPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report, Terms: knowledge.Terms},
+		s, err := store.OpenArchivedPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, DataKey: dataKey, Report: report, Terms: knowledge.Terms},
 			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }, Remember: c.OnStoreFailure == config.PassTurns}, archived)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
@@ -72,7 +72,7 @@ func openStore(ctx context.Context, c config.Config, archived *archive.Archive, 
 	if c.InMemory() {
 		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
 	}
-	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
+	file := sqlite.Options{Path: c.StorePath, SealKey: key, DataKey: dataKey, Report: report, Terms: knowledge.Terms, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
 	s, err := store.OpenArchivedSQLite(ctx, file, engine.Options{Remember: c.OnStoreFailure == config.PassTurns}, archived)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

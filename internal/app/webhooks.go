@@ -120,13 +120,9 @@ func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.
 // newThin creates the signer of fetch URLs. It returns nil if receivers could not reach this
 // server: without HEARDLOG_PUBLIC_URL only receivers on this machine can, at a loopback address.
 func (a *App) newThin(ctx context.Context) (*webhook.Thin, error) {
-	base := a.cfg.PublicURL
+	base := a.publicURL()
 	if base == "" {
-		addr, ok := a.listener.Addr().(*net.TCPAddr)
-		if !ok || !addr.IP.IsLoopback() {
-			return nil, nil
-		}
-		base = "http://" + addr.String()
+		return nil, nil
 	}
 	key, err := a.store.ServerKey(ctx, "fetch")
 	if err != nil {

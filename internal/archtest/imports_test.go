@@ -38,12 +38,16 @@ const (
 	errgroup   = "golang.org/x/sync"
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
+	websocket  = "github.com/coder/websocket"
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
 	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	mcpSchema  = "github.com/google/jsonschema-go"
 	minio      = "github.com/minio/minio-go/v7"
 	goldmark   = "github.com/yuin/goldmark"
 	lru        = "github.com/hashicorp/golang-lru/v2/simplelru"
+	goOIDC     = "github.com/coreos/go-oidc/v3"
+	jose       = "github.com/go-jose/go-jose/v4"
+	oauth2     = "golang.org/x/oauth2"
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
 	prometheus = "github.com/prometheus/client_golang"
@@ -68,14 +72,14 @@ type rule struct{ ours, others []string }
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app,
 // handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "store/codec", "store/export", "memory/memories", "memory/kv", "store/record", "store/encryption", "memory/window", "webhook", "internal/event", "internal/fault"}
+	driver := []string{"memory", "memory/hold", "store/codec", "store/export", "memory/memories", "memory/kv", "store/record", "store/encryption", "memory/window", "webhook", "internal/event", "internal/fault"}
 	return map[string]rule{
 		".":                           {},
-		"config":                      {[]string{"memory", "longterm/remember", "memory/redact", "memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
+		"config":                      {[]string{"memory", "longterm/remember", "memory/redact", "memory/window", "internal/fault", "internal/secret", "internal/text"}, []string{envModule, validator}},
 		"internal/agoratoken":         {},
 		"internal/event":              {},
 		"internal/page":               {[]string{"."}, []string{goldmark}},
-		"internal/cli":                {},
+		"internal/cli":                {[]string{"internal/text"}, nil},
 		"internal/fault":              {},
 		"internal/secret":             {nil, []string{jsonExp}},
 		"internal/text":               {[]string{"internal/fault"}, []string{jsonExp}},
@@ -86,28 +90,31 @@ func rules() map[string]rule {
 		"memory/input":                {[]string{"memory", "internal/fault", "internal/text"}, []string{jsonExp}},
 		"memory/context":              {[]string{"memory", "memory/agents", "memory/view", "memory/window", "internal/cache", "internal/fault", "internal/text"}, nil},
 		"memory/evidence":             {[]string{"memory", "memory/agents", "memory/redact", "memory/heard", "internal/fault"}, nil},
-		"memory/ingest":               {[]string{"memory", "memory/agents", "memory/input", "memory/turns", "internal/event", "internal/fault", "internal/text"}, nil},
+		"memory/hosted":               {[]string{"memory", "memory/input", "platform", "internal/peek", "internal/fault", "internal/text"}, nil},
+		"memory/ingest":               {[]string{"memory/hosted", "memory", "memory/agents", "memory/input", "memory/turns", "internal/event", "internal/fault", "internal/text"}, nil},
 		"memory/echo":                 {[]string{"memory/heard", "internal/text"}, nil},
 		"memory/heard":                {},
 		"memory":                      {[]string{"memory/redact", "memory/view", "memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/text"}, nil},
-		"memory/agents":               {[]string{"memory", "memory/redact", "memory/view", "memory/heard", "memory/window", "internal/cache", "internal/fault", "internal/secret", "internal/event"}, nil},
+		"memory/agents":               {[]string{"internal/budget", "memory", "memory/redact", "memory/view", "memory/heard", "memory/window", "internal/cache", "internal/fault", "internal/secret", "internal/event"}, nil},
 		"memory/away":                 {[]string{"memory", "store/codec", "internal/event", "internal/fault"}, []string{xsys}},
 		"store/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp, compress}},
-		"memory/memories":             {[]string{"memory", "memory/agents", "store/record", "memory/requests", "memory/window", "internal/fault"}, nil},
+		"memory/hold":                 {[]string{"memory", "store/record", "internal/fault", "internal/text"}, nil},
+		"memory/memories":             {[]string{"memory", "memory/agents", "memory/hold", "store/record", "memory/requests", "memory/window", "internal/fault"}, nil},
 		"longterm/recall":             {[]string{"job", "memory", "memory/memories", "longterm/resident", "store/record", "internal/breaker", "internal/fault", "internal/text"}, []string{snowball, xtext}},
 		"job":                         {[]string{"memory", "store/record", "internal/fault", "internal/text"}, []string{prometheus, zerolog}},
 		"longterm/resident":           {[]string{"store/record", "internal/cache", "internal/fault"}, nil},
 		"longterm/check":              {[]string{"memory", "memory/heard", "longterm/recall", "internal/text"}, nil},
+		"longterm/replay":             {[]string{"job", "memory", "memory/agents", "memory/requests", "memory/window", "store/record", "internal/fault", "internal/peek", "internal/secret", "internal/text"}, []string{errgroup}},
 		"longterm/report":             {[]string{"job", "memory", "longterm/check", "store/record", "internal/fault"}, []string{errgroup}},
 		"longterm/remember":           {[]string{"job", "memory", "ossa/pattern", "longterm/recall", "store/record", "internal/fault", "internal/text"}, nil},
 		"longterm/facts":              {[]string{"memory", "memory/memories", "longterm/recall", "store/record", "memory/redact", "longterm/resident", "internal/event", "internal/fault", "internal/text"}, []string{xtext}},
 		"memory/kv":                   {[]string{"memory", "internal/fault", "internal/text"}, nil},
-		"longterm/caller":             {[]string{"memory", "memory/memories", "store/record", "internal/fault", "internal/text"}, nil},
+		"longterm/caller":             {[]string{"memory", "memory/memories", "store/record", "internal/fault", "internal/text"}, []string{errgroup}},
 		"store/record":                {[]string{"memory", "internal/fault", "internal/text"}, nil},
 		"longterm/knowledge":          {[]string{"job", "longterm/recall", "store/record", "memory/redact", "longterm/resident", "internal/fault", "internal/text"}, []string{jsonSchema, xtext}},
 		"ossa/pattern":                {[]string{"memory", "store/record", "memory/redact", "internal/fault", "internal/text"}, nil},
 		"longterm/vector":             {[]string{"job", "store/record", "longterm/resident", "internal/fault", "internal/text"}, []string{errgroup, jsonExp, xtext}},
-		"store/encryption":            {},
+		"store/encryption":            {[]string{"internal/cache", "internal/fault"}, nil},
 		"store/archive":               {[]string{"job", "memory", "memory/memories", "store/codec", "store/export", "store/statements", "webhook", "internal/blob", "internal/cache", "internal/fault"}, []string{compress, prometheus}},
 		"memory/redact":               {[]string{"internal/fault", "internal/secret"}, []string{jsonExp}},
 		"memory/requests":             {[]string{"internal/peek", "memory", "memory/agents", "internal/text"}, nil},
@@ -134,29 +141,35 @@ func rules() map[string]rule {
 		"store/postgres":              {append(driver, "store/postgres/peers", "store/postgres/pg", "store/statements"), []string{pgx}},
 		"store/postgres/peers":        {[]string{"memory", "store/postgres/pg", "internal/fault"}, []string{pgx}},
 		"store/postgres/pg":           {[]string{"memory", "store/codec", "store/encryption", "store/statements", "internal/fault"}, []string{pgx}},
-		"store/statements":            {[]string{"memory", "store/codec", "store/export", "memory/memories", "memory/kv", "store/record", "store/encryption", "webhook", "internal/fault"}, nil},
-		"store/postgres/postgrestest": {nil, []string{pgx}},
+		"store/statements":            {[]string{"memory", "memory/hold", "store/codec", "store/export", "memory/memories", "memory/kv", "store/record", "store/encryption", "webhook", "internal/fault"}, nil},
+		"store/postgres/postgrestest": {[]string{"store/postgres/pg"}, []string{pgx}},
 		"store/storetest":             {append(driver, "internal/secret", "store", "store/engine", "store/sqlite", "memory/turns"), []string{cmpModule}},
 		"webhook/webhooktest":         {driver, []string{cmpModule}},
 		"internal/genai":              {[]string{"internal/peek", "llmadapter"}, []string{otel}},
 		"internal/prompt":             {[]string{"internal/peek", "memory", "memory/agents", "memory/redact", "longterm/remember", "memory/echo", "memory/heard", "memory/view", "memory/window", "llmadapter", "internal/fault", "internal/text", "internal/toolbox"}, nil},
 		"internal/turn":               {[]string{"internal/peek", "internal/genai", "internal/prompt", "memory", "memory/agents", "memory/redact", "longterm/remember", "memory/requests", "memory/heard", "llmadapter", "internal/breaker", "internal/fault", "internal/secret", "internal/text", "internal/toolbox"}, []string{zerolog, prometheus, otel}},
 		"internal/toolbox":            {[]string{"internal/peek", "longterm/remember", "llmadapter", "internal/fault", "internal/text"}, nil},
+		"internal/sockets":            {[]string{"internal/fault"}, nil},
+		"internal/budget":             {[]string{"internal/fault"}, []string{errgroup}},
 		"internal/quota":              {[]string{"memory", "memory/memories", "store/record", "internal/fault"}, []string{xtime, errgroup}},
 		"internal/tail":               {[]string{"memory", "memory/agents", "internal/fault", "internal/text"}, []string{zerolog, prometheus}},
 		"internal/summary":            {[]string{"job", "memory", "memory/agents", "memory/context", "store/record", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
-		"handlers":                    {[]string{"job", "memory/requests", "longterm/caller", "ossa/checkpoint", "store/record", "memory/redact", "internal/access", "internal/agoratoken", "longterm/mcp", "internal/page", "internal/text", "memory", "memory/agents", "longterm/facts", "memory/memories", "longterm/knowledge", "ossa/pattern", "longterm/recall", "longterm/vector", "longterm/remember", "longterm/check", "longterm/report", "memory/kv", "memory/turns", "memory/view", "memory/heard", "memory/window", "ossa/model", "ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/prompt", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/ingest", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
+		"realtime":                    {[]string{"internal/fault", "internal/peek", "internal/sockets", "internal/text", "longterm/remember", "memory", "memory/agents", "memory/context", "memory/evidence", "memory/heard", "memory/window"}, []string{websocket, prometheus, zerolog}},
+		"realtime/realtimetest":       {nil, []string{websocket}},
+		"handlers":                    {[]string{"memory/hold", "realtime", "internal/budget", "internal/sockets", "internal/peek", "job", "memory/requests", "longterm/caller", "ossa/checkpoint", "store/record", "memory/redact", "internal/access", "internal/oidc", "internal/cache", "internal/agoratoken", "longterm/mcp", "internal/page", "internal/text", "memory", "memory/agents", "longterm/facts", "memory/memories", "longterm/knowledge", "ossa/pattern", "longterm/recall", "longterm/vector", "longterm/remember", "longterm/check", "longterm/replay", "longterm/report", "memory/kv", "memory/turns", "memory/view", "memory/heard", "memory/window", "ossa/model", "ossa", "webhook", "llmadapter", "llmadapter/responses", "platform", "internal/prompt", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/hosted", "memory/ingest", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp, websocket}},
 		"internal/app":                {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"tests":                       {}, // nothing but tests
 		"internal/simulate":           {},
+		"internal/importer":           {[]string{"internal/peek", "internal/text", "memory/hosted", "platform"}, nil},
 		"longterm/mcp":                {[]string{"internal/peek"}, []string{mcpSDK, mcpSchema}},
+		"internal/oidc":               {[]string{"internal/access", "internal/fault"}, []string{goOIDC, jose, oauth2, errgroup}},
 		"internal/access":             {[]string{"memory/kv", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, xtime}},
 		"internal/erased":             {[]string{"internal/peek", "memory", "webhook", "internal/event"}, nil},
 		"store":                       {[]string{"store/archive", "store/engine", "store/postgres", "store/sqlite"}, nil},
 		"internal/backup":             {[]string{"internal/blob", "store/export"}, []string{age, compress}},
 		"internal/blob":               {nil, []string{minio}},
-		"internal/data":               {[]string{"job", "platform", "longterm/caller", "longterm/knowledge", "config", "internal/access", "internal/backup", "memory", "memory/agents", "memory/memories", "memory/kv", "store/record", "store/engine", "store/export", "store/sqlite", "store/postgres", "webhook", "internal/app", "internal/blob", "store", "store/archive", "internal/guard", "internal/erased", "internal/fault"}, []string{age, compress, xsys}},
-		"cmd/api":                     {[]string{"config", "internal/app", "internal/cli", "internal/data", "longterm/mcp", "internal/simulate"}, nil},
+		"internal/data":               {[]string{"memory/hold", "job", "platform", "longterm/caller", "longterm/knowledge", "config", "internal/access", "internal/backup", "memory", "memory/agents", "memory/memories", "memory/kv", "store/record", "store/engine", "store/export", "store/sqlite", "store/postgres", "webhook", "internal/app", "internal/blob", "store", "store/archive", "internal/guard", "internal/erased", "internal/fault"}, []string{age, compress, xsys}},
+		"cmd/api":                     {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/guard", "internal/importer", "longterm/mcp", "internal/simulate"}, []string{zerolog}},
 		"webhook/receive":             {},
 		"sdk/go":                      {},
 		"deploy":                      {[]string{"config"}, []string{yaml}},

@@ -62,11 +62,11 @@ func Unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
 	}
 	if is(ageMagic) {
 		if len(with) == 0 {
-			return nil, errors.New("it is encrypted: --identity or --passphrase-file is required")
+			return nil, errors.New("it is encrypted: the HEARDLOG_DATA_KEY that it was made with, --identity or --passphrase-file is required")
 		}
 		plain, err := age.Decrypt(in, with...)
 		if err != nil {
-			return nil, fmt.Errorf("it is encrypted and cannot be decrypted: %w; another --identity or --passphrase-file is required", err)
+			return nil, fmt.Errorf("it is encrypted and cannot be decrypted: %w; another HEARDLOG_DATA_KEY, --identity or --passphrase-file is required", err)
 		}
 		in = bufio.NewReaderSize(plain, 1<<16)
 	}

@@ -30,6 +30,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // command is a subcommand, or the program itself.
@@ -75,7 +77,7 @@ func Run[E any](ctx context.Context, grammar any, args []string, version string,
 			return fmt.Errorf("%s needs a subcommand; --help shows what there is", c.path)
 		}
 		if i < 0 {
-			return fmt.Errorf("%q is neither a subcommand nor a flag of %s; --help shows what there is", word, c.path)
+			return c.unknown(word)
 		}
 		c = c.commands[i]
 	}
@@ -87,6 +89,21 @@ func Run[E any](ctx context.Context, grammar any, args []string, version string,
 	return c.value.(interface {
 		Run(ctx context.Context, env E) error
 	}).Run(ctx, env)
+}
+
+// unknown returns the error for a word where a subcommand is expected.
+func (c *command) unknown(word string) error {
+	names := make([]string, len(c.commands))
+	for i, sub := range c.commands {
+		names[i] = sub.name
+	}
+	if strings.HasPrefix(word, "-") {
+		return fmt.Errorf("%s has no flag %s; --help shows what there is", c.path, word)
+	}
+	if like := text.Nearest(word, names); like != "" {
+		return fmt.Errorf("%s has no subcommand %q; did you mean %q? --help shows what there is", c.path, word, like)
+	}
+	return fmt.Errorf("%s has no subcommand %q; it has %s; --help shows what there is", c.path, word, strings.Join(names, ", "))
 }
 
 // newCommand reads the grammar of a command. Mistakes in a grammar panic.

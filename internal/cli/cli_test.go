@@ -100,10 +100,11 @@ func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"":                             `heardlog needs a subcommand`,
-		"serve":                        `"serve" is neither a subcommand nor a flag of heardlog`,
-		"--store x copy":               `"--store" is neither a subcommand nor a flag of heardlog`,
+		"serve":                        `heardlog has no subcommand "serve"; it has copy, key-ring`,
+		"cpoy":                         `heardlog has no subcommand "cpoy"; did you mean "copy"?`,
+		"--store x copy":               `heardlog has no flag --store`,
 		"key-ring":                     `heardlog key-ring needs a subcommand`,
-		"key-ring drop":                `"drop" is neither a subcommand nor a flag of heardlog key-ring`,
+		"key-ring drop":                `heardlog key-ring has no subcommand "drop"; it has list`,
 		"copy":                         `"copy": missing <place>`,
 		"copy here --nope":             `"copy": flag provided but not defined: -nope`,
 		"copy here --keep x":           `"copy": invalid value "x" for flag -keep`,
@@ -112,7 +113,7 @@ func TestMistakes(t *testing.T) {
 		"key-ring list":                `"list": missing --project=PROJECT`,
 		"key-ring list -project p a b": `"list": unexpected argument "b"`,
 	} {
-		if _, err := run(args, io.Discard); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; --help shows what there is") {
+		if _, err := run(args, io.Discard); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "--help shows what there is") {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
 	}

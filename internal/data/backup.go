@@ -20,7 +20,7 @@ type backupCommand struct {
 	Recipient      []string `sep:"none" placeholder:"KEY" help:"Encrypt for this age1… public key; may be repeated."`
 	RecipientsFile string   `placeholder:"FILE" help:"Encrypt for the public keys in this file."`
 	PassphraseFile string   `placeholder:"FILE" help:"Encrypt with the passphrase in the first line of this file."`
-	Plain          bool     `help:"Write secrets in clear although the store has them encrypted."`
+	Plain          bool     `help:"Write in clear what the store has encrypted."`
 	NoSecrets      bool     `help:"Leave secrets out: LLM keys, properties of joins, secrets of endpoints, the server's own keys."`
 	Place          string   `arg:"" optional:"" help:"A folder, or s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true."`
 }
@@ -38,15 +38,20 @@ func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	case b.Keep < 0:
 		return fmt.Errorf("--keep: %d is below 0", b.Keep)
 	case !labelForm.MatchString(b.Label):
-		return fmt.Errorf("--label: %q is none: small letters, digits and dashes, 64 at most, a dash not first", b.Label)
+		return fmt.Errorf("--label: must have 1 to 64 small letters, digits and dashes, and not begin with a dash, not %q", b.Label)
 	}
 	to, err := recipients(b.Recipient, b.RecipientsFile, b.PassphraseFile)
 	if err != nil {
 		return err
 	}
-	c, err := loadStore(e, b.Store)
+	c, err := loadStore(ctx, e, b.Store)
 	if err != nil {
 		return err
+	}
+	if c.TextKey != "" && len(to) == 0 && !b.Plain {
+		if to, err = ownRecipients(c); err != nil {
+			return err
+		}
 	}
 	if c.SecretKey != "" && len(to) == 0 && !b.Plain && !b.NoSecrets {
 		return errors.New("the store is encrypted with HEARDLOG_SECRET_KEY, and the backup would hold its secrets in clear: encrypt it with --recipient, --recipients-file or --passphrase-file, leave them out with --no-secrets, or use --plain")
@@ -70,6 +75,9 @@ func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	fmt.Fprintf(e.Stderr, "backed up %s: %s\n", storeName(c), last.Counts)
 	fmt.Fprintf(e.Stdout, "%s/%s %s sha256:%s\n", where, name, bytesText(size), last.SHA256)
+	if c.TextKey != "" && len(to) == 0 {
+		fmt.Fprintln(e.Stderr, "it holds all texts in clear, which the store has encrypted")
+	}
 	if len(to) == 0 && w.Secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
 		fmt.Fprintln(e.Stderr, "it holds secrets in clear: guard it as you guard keys, or use --recipient")
 	}

@@ -24,7 +24,7 @@ func (*compactCommand) Help() string {
 
 // Run compacts the store.
 func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
-	c, err := loadStore(e, k.Store)
+	c, err := loadStore(ctx, e, k.Store)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ type Commands struct {
 	Compact compactCommand `cmd:"" help:"Return unused space of a store to the disk."`
 	Erase   eraseCommand   `cmd:"" help:"Erase an agent, a user or a project."`
 	Jobs    jobsCommand    `cmd:"" help:"List what a store holds of background jobs."`
-	Keys    keysCommand    `cmd:"" help:"Create, list and revoke the API keys of a project."`
+	Keys    keysCommand    `cmd:"" help:"Create, list and revoke the API keys of a project; replace the key that encrypts texts."`
 }
 
 // StoreFlag names a store.
@@ -83,16 +83,19 @@ func (f ScopeFlags) scope() (export.Scope, error) {
 }
 
 // loadStore returns the settings of a store. Other settings are ignored, with their mistakes.
-func loadStore(e Env, url string) (config.Config, error) {
+func loadStore(ctx context.Context, e Env, url string) (config.Config, error) {
 	c, err := config.Load(func(name string) string {
 		switch {
 		case name == "HEARDLOG_STORE" && url != "":
 			return url
-		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY", name == "HEARDLOG_ARCHIVE":
+		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY", name == "HEARDLOG_DATA_KEY", name == "HEARDLOG_ARCHIVE":
 			return e.Getenv(name)
 		}
 		return ""
 	})
+	if err == nil {
+		err = c.FetchDataKey(ctx)
+	}
 	if err == nil && c.InMemory() {
 		err = errors.New("HEARDLOG_STORE is memory: a server that keeps nothing on disk has nothing for this command to open")
 	}
@@ -101,23 +104,16 @@ func loadStore(e Env, url string) (config.Config, error) {
 
 // fileOptions returns how the file of the settings is opened.
 func fileOptions(c config.Config) sqlite.Options {
-	return sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal()), Terms: knowledge.Terms}
+	return sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal()), DataKey: []byte(c.TextKey.Reveal()), Terms: knowledge.Terms}
 }
 
 // tableOptions returns how the database of the settings is opened.
 func tableOptions(c config.Config) postgres.Options {
-	return postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal()), Terms: knowledge.Terms}
-}
-
-// source is a store that a subcommand reads.
-type source interface {
-	export.Source
-	export.Prober
-	io.Closer
+	return postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal()), DataKey: []byte(c.TextKey.Reveal()), Terms: knowledge.Terms}
 }
 
 // openSource opens a store for reading with the calls in its archive, also while a server uses it.
-func openSource(ctx context.Context, c config.Config) (source, error) {
+func openSource(ctx context.Context, c config.Config) (archive.Reader, error) {
 	s, err := openRows(ctx, c)
 	if err != nil {
 		return nil, err
@@ -126,11 +122,11 @@ func openSource(ctx context.Context, c config.Config) (source, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return archivedSource{s, archive.Source{From: s, Archive: archived}}, nil
+	return archive.Source{Reader: s, Archive: archived}, nil
 }
 
 // openRows is openSource without the archive.
-func openRows(ctx context.Context, c config.Config) (s source, err error) {
+func openRows(ctx context.Context, c config.Config) (s archive.Reader, err error) {
 	if c.StoreURL != "" {
 		s, err = postgres.OpenReader(ctx, tableOptions(c))
 	} else {
@@ -140,17 +136,6 @@ func openRows(ctx context.Context, c config.Config) (s source, err error) {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}
 	return s, nil
-}
-
-// archivedSource is a store with the calls in its archive.
-type archivedSource struct {
-	source
-	all archive.Source
-}
-
-// Export implements export.Source.
-func (s archivedSource) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
-	return s.all.Export(ctx, sc, each)
 }
 
 // storeName returns the location of a store, without a password.

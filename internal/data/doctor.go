@@ -105,8 +105,8 @@ func (d *diagnoser) settings() config.Config {
 			d.say(diagnosis{levelFail, "settings", line, "correct the setting; heardlog help settings lists all"})
 		}
 	}
-	for _, name := range config.Unknown(d.e.Environ) {
-		d.say(diagnosis{levelWarn, "settings", name + " is not a setting", "look for a misspelling; heardlog help settings lists all"})
+	for name, advice := range config.Unknown(d.e.Environ) {
+		d.say(diagnosis{levelWarn, "settings", name + " is not a setting", advice})
 	}
 	if err == nil {
 		d.say(diagnosis{Level: levelOK, About: "settings", What: "all can be read"})
@@ -114,7 +114,10 @@ func (d *diagnoser) settings() config.Config {
 	if len(c.Credentials)+len(c.Certificates) == 0 {
 		d.say(diagnosis{levelWarn, "settings", "no credentials: unless the store has keys, any request from this machine is accepted", "set HEARDLOG_CREDENTIALS or create a key, see heardlog keys, before others use it"})
 	}
-	if c.SecretKey == "" {
+	if err := c.FetchDataKey(d.ctx); err != nil {
+		d.say(diagnosis{levelFail, "settings", err.Error(), "the server cannot start without the key; look at the file or the command"})
+	}
+	if c.SecretKey == "" && c.DataKey == "" {
 		d.say(diagnosis{levelWarn, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
 	}
 	return c
@@ -216,7 +219,7 @@ func (d *diagnoser) sqlite(c config.Config) {
 		return
 	default:
 		size = st.Size()
-		r, err := sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte(c.SecretKey.Reveal())})
+		r, err := sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte(c.SecretKey.Reveal()), DataKey: []byte(c.TextKey.Reveal())})
 		if err != nil {
 			d.say(diagnosis{levelFail, "store", path + " cannot be read: " + err.Error(), "a file of an older version is brought up to date at the next start; a lost secret key cannot be replaced"})
 		} else {

@@ -15,6 +15,7 @@ import (
 	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/hold"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/platform"
@@ -124,7 +125,7 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 	if !config.ValidProject(r.Project) || n != 1 {
 		return errors.New("--project is required, and one of --agent, --user and --whole")
 	}
-	c, err := loadStore(e, r.Store)
+	c, err := loadStore(ctx, e, r.Store)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,8 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: r.Project, Agent: r.Agent})
 	} else {
 		err = out.eraseMany(ctx, from)
-		out.Unfinished = err != nil
+		// What is under hold is refused before anything is erased.
+		out.Unfinished = err != nil && !fault.Is(err, fault.Held)
 	}
 	if err != nil && !out.Unfinished {
 		return err
@@ -174,7 +176,9 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 // eraseMany erases a user or the project. It counts what it has erased even if it fails.
 func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	// It creates nothing.
+	holds := &hold.Service{Records: from, Now: time.Now}
 	service := memories.Service{
+		Holds:  holds,
 		Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from,
 		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
 			return erased.Events(ctx, from, project, id, ledger)
@@ -200,6 +204,9 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 		return err
 	}
 	n.Endpoints, n.Conversations, n.Keys = new(int), new(int), new(int)
+	if err := holds.CheckProject(ctx, r.Project); err != nil {
+		return err
+	}
 	// First, so that nothing more is sent.
 	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil {
 		return err

@@ -1,13 +1,16 @@
 package data_test
 
 import (
+	"context"
 	dbsql "database/sql"
 	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/hold"
 	"github.com/heardlog/heardlog/store"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/postgres"
@@ -101,6 +104,43 @@ func TestErase(t *testing.T) {
 				t.Errorf("at the end: %s %v", out, err)
 			}
 		})
+	}
+}
+
+// TestEraseHeld: what is under hold is refused without a receipt, also in what was exported and
+// imported.
+func TestEraseHeld(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	from, to := "sqlite:"+filepath.Join(dir, "from.db"), "sqlite:"+filepath.Join(dir, "to.db")
+	filled(t, from, 2)
+	s := openStore(t, from)
+	holds := hold.Service{
+		Records: s, Now: time.Now, NewID: func() string { return "h1" },
+		Names: func(_ context.Context, _, name string) ([]string, error) { return []string{name}, nil },
+	}
+	for _, target := range []hold.Target{{User: "anna"}, {AgentID: "a1"}} {
+		if _, err := holds.Set(t.Context(), "p", target, "case 1", "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	exported, _, err := run(t, settingsOf(from), "", "export")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := run(t, settingsOf(to), exported, "import"); err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range []string{from, to} {
+		for _, args := range [][]string{{"-user", "anna"}, {"-agent", "a1"}, {"-whole"}} {
+			out, _, err := run(t, settingsOf(url), "", "erase", append([]string{"-project", "p"}, args...)...)
+			if err == nil || out != "" || !strings.Contains(err.Error(), "is under hold h1") {
+				t.Errorf("%s %q: error %v, receipt %s", url, args, err, out)
+			}
+		}
 	}
 }
 

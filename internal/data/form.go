@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
 
+	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/backup"
 )
 
@@ -46,6 +48,33 @@ func passphrase(file string) (string, error) {
 		return "", errors.New("--passphrase-file: the first line, the passphrase, must have at least 12 bytes")
 	}
 	return line, nil
+}
+
+// ownRecipients returns what encrypts a file for the key of the settings, nil without one.
+func ownRecipients(c config.Config) ([]age.Recipient, error) {
+	key := c.FileKey()
+	if key == "" {
+		return nil, nil
+	}
+	r, _, err := backup.ForKey(key)
+	return []age.Recipient{r}, err
+}
+
+// ownIdentities returns what opens the files of ownRecipients, those of before there was a data key
+// too.
+func ownIdentities(c config.Config) (out []age.Identity, err error) {
+	keys := []string{c.FileKey(), c.SecretKey.Reveal()}
+	for _, key := range slices.Compact(keys) {
+		if key == "" {
+			continue
+		}
+		_, i, err := backup.ForKey(key)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, i)
+	}
+	return out, nil
 }
 
 // recipients returns the recipients of the flags; none means no encryption.

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,7 @@ import (
 // without a name, encrypted with a key that only this process has.
 type intake struct {
 	file *os.File
-	with []age.Identity // nil = not encrypted
+	with []age.Identity // opens the file
 	left string         // path to remove at the end
 	last io.Closer      // the last result of open
 }
@@ -33,8 +32,8 @@ func spoolOf(c config.Config) string {
 	return os.TempDir()
 }
 
-// newIntake reads an export to its end and checks it.
-func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err error) {
+// newIntake reads an export to its end and checks it. with opens one that is encrypted.
+func newIntake(ctx context.Context, e Env, name, spool string, with []age.Identity) (_ *intake, err error) {
 	from := e.Stdin
 	if name != "" && name != "-" {
 		f, err := os.Open(name)
@@ -42,8 +41,12 @@ func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err e
 			return nil, err
 		}
 		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
-			in := &intake{file: f}
-			if _, _, err := export.Check(ctx, backup.ContextReader{Ctx: ctx, R: f}); err != nil {
+			in := &intake{file: f, with: with}
+			lines, err := in.open(ctx)
+			if err == nil {
+				_, _, err = export.Check(ctx, lines)
+			}
+			if err != nil {
 				return nil, errors.Join(fmt.Errorf("%s: %w; nothing was imported", name, err), in.Close())
 			}
 			return in, nil
@@ -69,8 +72,12 @@ func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err e
 		in.left = f.Name()
 	}
 	err = backup.Pack(f, []age.Recipient{key.Recipient()}, func(w io.Writer) error {
-		_, _, err := export.Check(ctx, io.TeeReader(backup.ContextReader{Ctx: ctx, R: from}, w))
-		return err
+		lines, err := backup.Unpack(backup.ContextReader{Ctx: ctx, R: from}, with)
+		if err != nil {
+			return err
+		}
+		_, _, err = export.Check(ctx, io.TeeReader(lines, w))
+		return errors.Join(err, lines.Close())
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w; nothing was imported", name, err), in.Close())
@@ -82,9 +89,6 @@ func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err e
 func (in *intake) open(ctx context.Context) (io.Reader, error) {
 	if _, err := in.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
-	}
-	if in.with == nil {
-		return bufio.NewReader(backup.ContextReader{Ctx: ctx, R: in.file}), nil
 	}
 	if in.last != nil {
 		_ = in.last.Close()

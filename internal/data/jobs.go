@@ -30,7 +30,7 @@ func (j *jobsCommand) Run(ctx context.Context, e Env) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := loadStore(e, j.Store)
+	c, err := loadStore(ctx, e, j.Store)
 	if err != nil {
 		return err
 	}

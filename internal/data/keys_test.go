@@ -47,10 +47,25 @@ func TestKeys(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var made, short access.NewKey
-			keys(&made, "create", "--project", "p", "--name", "ops", "--scopes", "admin,read")
+			type shown struct {
+				ID, Secret string
+				CreatedAt  time.Time `json:"created_at"`
+				ExpiresAt  time.Time `json:"expires_at"`
+				RevokedAt  time.Time `json:"revoked_at"`
+			}
+			var made, short shown
+			first := []string{"create", "--if-none", "--project", "p", "--name", "ops", "--scopes", "admin,read"}
+			for _, setting := range []string{"HEARDLOG_CREDENTIALS", "HEARDLOG_AGORA_CERTIFICATES"} {
+				if out, _, err := run(t, map[string]string{"HEARDLOG_STORE": tt.url, setting: "x"}, "", "keys", first...); err != nil || out != "" {
+					t.Errorf("with %s: %v %s", setting, err, out)
+				}
+			}
+			keys(&made, first...)
+			if out, _, err := run(t, env, "", "keys", first...); err != nil || out != "" {
+				t.Errorf("a second key: %v %s", err, out)
+			}
 			keys(&short, "create", "--project", "p", "--name", "short", "--scopes", "read", "--expires", "2100-01-01")
-			if short.ExpiresMS != time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
+			if !short.ExpiresAt.Equal(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)) || time.Since(short.CreatedAt) > time.Minute {
 				t.Errorf("%+v", short)
 			}
 			for _, wrong := range [][]string{
@@ -64,11 +79,11 @@ func TestKeys(t *testing.T) {
 					t.Errorf("%q: %v %s", wrong, err, out)
 				}
 			}
-			var revoked access.Key
+			var revoked shown
 			keys(&revoked, "revoke", short.ID)
-			var list struct{ Keys []access.Key }
+			var list struct{ Keys []shown }
 			keys(&list, "list", "--project", "p")
-			if len(list.Keys) != 2 || list.Keys[0].ID != made.ID || list.Keys[1].RevokedMS == 0 || revoked.RevokedMS != list.Keys[1].RevokedMS {
+			if len(list.Keys) != 2 || list.Keys[0].ID != made.ID || list.Keys[1].RevokedAt.IsZero() || !revoked.RevokedAt.Equal(list.Keys[1].RevokedAt) {
 				t.Errorf("%+v", list)
 			}
 			store, closeStore, err := tt.open()
@@ -80,6 +95,14 @@ func TestKeys(t *testing.T) {
 					t.Error(err)
 				}
 			}()
+			if name == "sqlite" { // which is open now
+				if out, _, err := run(t, env, "", "keys", first...); err != nil || out != "" {
+					t.Errorf("beside a server: %v %s", err, out)
+				}
+				if out, _, err := run(t, env, "", "keys", "create", "--project", "p", "--name", "x", "--scopes", "read"); err == nil || out != "" {
+					t.Errorf("beside a server: %v %s", err, out)
+				}
+			}
 			caller, err := access.NewKeys(store, time.Now).Check(t.Context(), made.ID, made.Secret)
 			if err != nil || caller.Project != "p" || caller.ID != made.ID {
 				t.Errorf("%+v, %v", caller, err)

@@ -39,11 +39,11 @@ func (g *migrateCommand) Run(ctx context.Context, e Env) (err error) {
 	if g.To == "" {
 		return errors.New("--to is required: the URL of the target")
 	}
-	source, err := loadStore(e, g.From)
+	source, err := loadStore(ctx, e, g.From)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	target, err := loadStore(e, g.To)
+	target, err := loadStore(ctx, e, g.To)
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
@@ -115,14 +115,10 @@ func (m *migration) spoolIn(folder string) error {
 		return errors.New("--spool: must be a folder")
 	}
 	m.kept = kept{e: m.e, from: from, name: name}
-	if key := m.source.SecretKey.Reveal(); key != "" {
-		r, i, err := backup.ForKey(key)
-		if err != nil {
-			return err
-		}
-		m.to, m.kept.with = []age.Recipient{r}, []age.Identity{i}
+	if m.to, err = ownRecipients(m.source); err == nil {
+		m.kept.with, err = ownIdentities(m.source)
 	}
-	return nil
+	return err
 }
 
 // checkTarget returns an error if the target is not empty.

@@ -9,7 +9,10 @@ import (
 	"io"
 	"os"
 
+	"filippo.io/age"
+
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/blob"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/store/export"
@@ -19,6 +22,7 @@ import (
 type exportCommand struct {
 	StoreFlag
 	ScopeFlags
+	Plain   bool   `help:"Write texts in clear although the store has them encrypted, to move them elsewhere."`
 	Secrets bool   `help:"Write secrets too: LLM keys, properties of joins, secrets of endpoints, the server's own keys."`
 	Force   bool   `help:"Overwrite an existing file."`
 	File    string `arg:"" optional:"" help:"File to write; without it, or with -, stdout."`
@@ -26,7 +30,7 @@ type exportCommand struct {
 
 // Help returns the details.
 func (*exportCommand) Help() string {
-	return "Writes what the store holds as lines of JSON. It may run beside a server, and what it writes is as of one moment. The file gets its name when it is complete and on disk."
+	return "Writes what the store holds as lines of JSON. It may run beside a server, and what it writes is as of one moment. The file gets its name when it is complete and on disk. With HEARDLOG_DATA_KEY the lines are compressed with zstd and encrypted with age, whose passphrase is the key in base64."
 }
 
 // Run writes an export.
@@ -35,7 +39,7 @@ func (x *exportCommand) Run(ctx context.Context, e Env) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := loadStore(e, x.Store)
+	c, err := loadStore(ctx, e, x.Store)
 	if err != nil {
 		return err
 	}
@@ -46,12 +50,22 @@ func (x *exportCommand) Run(ctx context.Context, e Env) (err error) {
 	defer func() { err = errors.Join(err, from.Close()) }()
 	show, end := progress(e, "export")
 	var last export.End
-	write := func(w io.Writer) (err error) {
+	var to []age.Recipient
+	if c.TextKey != "" && !x.Plain {
+		if to, err = ownRecipients(c); err != nil {
+			return err
+		}
+	}
+	lines := func(w io.Writer) (err error) {
 		b := bufio.NewWriterSize(w, 1<<20)
 		if last, err = export.Write(ctx, b, from, s, x.Secrets, show); err == nil {
 			err = b.Flush()
 		}
 		return err
+	}
+	write := lines
+	if to != nil {
+		write = func(w io.Writer) error { return backup.Pack(w, to, lines) }
 	}
 	if name := x.File; name == "" || name == "-" {
 		err = write(e.Stdout)
@@ -67,6 +81,12 @@ func (x *exportCommand) Run(ctx context.Context, e Env) (err error) {
 		return err
 	}
 	fmt.Fprintf(e.Stderr, "exported %s: %s\n", storeName(c), last.Counts)
+	switch {
+	case to != nil:
+		fmt.Fprintln(e.Stderr, "it is encrypted with HEARDLOG_DATA_KEY; import reads it with the same key")
+	case c.TextKey != "":
+		fmt.Fprintln(e.Stderr, "WARNING: the export holds all texts in clear, which the store has encrypted: whoever has the file can read every call")
+	}
 	if !x.Secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
 		fmt.Fprintln(e.Stderr, "secrets were left out; --secrets writes them too")
 	}
@@ -114,9 +134,10 @@ func forgetImport(ctx context.Context, e Env, c config.Config) error {
 
 type importCommand struct {
 	StoreFlag
-	Spool  string `placeholder:"FOLDER" help:"Folder for what comes from stdin, which takes about a tenth of it. Default: the folder of an SQLite file, else that of temporary files."`
-	Forget bool   `help:"Keep what an unfinished import has stored, and forget that it was unfinished. Without FILE that is all; with it, another import starts."`
-	File   string `arg:"" optional:"" help:"File to read; without it, or with -, stdin."`
+	PassphraseFile string `placeholder:"FILE" help:"Decrypt with the passphrase in the first line of this file, such as an earlier HEARDLOG_DATA_KEY in base64. Default: the key of the settings."`
+	Spool          string `placeholder:"FOLDER" help:"Folder for what comes from stdin, which takes about a tenth of it. Default: the folder of an SQLite file, else that of temporary files."`
+	Forget         bool   `help:"Keep what an unfinished import has stored, and forget that it was unfinished. Without FILE that is all; with it, another import starts."`
+	File           string `arg:"" optional:"" help:"File to read; without it, or with -, stdin."`
 }
 
 // Help returns the details.
@@ -126,7 +147,7 @@ func (*importCommand) Help() string {
 
 // Run puts an export into a store.
 func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
-	c, err := loadStore(e, m.Store)
+	c, err := loadStore(ctx, e, m.Store)
 	if err != nil {
 		return err
 	}
@@ -135,7 +156,14 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 			return err
 		}
 	}
-	in, err := newIntake(ctx, e, m.File, cmp.Or(m.Spool, spoolOf(c)))
+	with, err := identities(nil, m.PassphraseFile)
+	if err == nil && len(with) == 0 {
+		with, err = ownIdentities(c)
+	}
+	if err != nil {
+		return err
+	}
+	in, err := newIntake(ctx, e, m.File, cmp.Or(m.Spool, spoolOf(c)), with)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (*rescueCommand) Help() string {
 
 // Run writes the new file.
 func (r *rescueCommand) Run(ctx context.Context, e Env) error {
-	c, err := loadStore(e, r.Store)
+	c, err := loadStore(ctx, e, r.Store)
 	if err != nil {
 		return err
 	}

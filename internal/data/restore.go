@@ -40,16 +40,14 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 	if err != nil {
 		return err
 	}
-	c, err := loadStore(e, r.Store)
+	c, err := loadStore(ctx, e, r.Store)
 	if err != nil {
 		return err
 	}
-	if key := c.SecretKey.Reveal(); key != "" && len(with) == 0 { // as for a backup on a schedule
-		_, own, err := backup.ForKey(key)
-		if err != nil {
+	if len(with) == 0 {
+		if with, err = ownIdentities(c); err != nil {
 			return err
 		}
-		with = append(with, own)
 	}
 	b, err := findBackup(ctx, e, r.Backup, r.Label, with)
 	if err != nil {

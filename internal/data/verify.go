@@ -36,7 +36,7 @@ func (v *verifyCommand) Run(ctx context.Context, e Env) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := loadStore(e, v.Store)
+	c, err := loadStore(ctx, e, v.Store)
 	if err != nil {
 		return err
 	}
@@ -45,34 +45,14 @@ func (v *verifyCommand) Run(ctx context.Context, e Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	n := 0
-	say := func(f export.Finding) error {
-		if n++; n > maxFindings {
-			return nil
-		}
-		if v.JSON {
-			return json.NewEncoder(e.Stdout).Encode(f)
-		}
-		return printFinding(e, f)
-	}
+	say := findings{e: e, asJSON: v.JSON}
 	show, end := progress(e, "verify")
-	counts, err := export.Verify(ctx, countedSource{from, show}, s, say)
+	counts, err := export.Verify(ctx, countedSource{from, show}, s, say.one)
 	end()
 	if err != nil {
 		return err
 	}
-	if n > maxFindings && !v.JSON {
-		fmt.Fprintf(e.Stdout, "and %d more\n", n-maxFindings)
-	}
-	if v.JSON {
-		err = json.NewEncoder(e.Stdout).Encode(map[string]any{"counts": counts, "findings": n})
-	} else {
-		_, err = fmt.Fprintf(e.Stdout, "%s: %s; findings: %d\n", storeName(c), counts, n)
-	}
-	if err == nil && n > 0 {
-		err = ErrFound
-	}
-	return err
+	return say.end(fmt.Sprintf("%s: %s", storeName(c), counts), map[string]any{"counts": counts})
 }
 
 // archive checks the objects of an archive.
@@ -81,28 +61,48 @@ func (v *verifyCommand) archive(ctx context.Context, e Env) error {
 	if err != nil {
 		return err
 	}
-	n := 0
+	say := findings{e: e, asJSON: v.JSON}
 	var wrote error
 	counts, err := archive.Verify(ctx, place, func(object string, err error) {
-		f := export.Finding{What: "object " + object + ": " + err.Error()}
-		if n++; n > maxFindings {
-			return
-		}
-		if v.JSON {
-			wrote = errors.Join(wrote, json.NewEncoder(e.Stdout).Encode(f))
-		} else {
-			wrote = errors.Join(wrote, printFinding(e, f))
-		}
+		wrote = errors.Join(wrote, say.one(export.Finding{What: "object " + object + ": " + err.Error()}))
 	})
 	if err = errors.Join(err, wrote); err != nil {
 		return err
 	}
-	if v.JSON {
-		err = json.NewEncoder(e.Stdout).Encode(map[string]any{"objects": counts.Objects, "bytes": counts.Bytes, "findings": n})
-	} else {
-		_, err = fmt.Fprintf(e.Stdout, "%s: %d objects of %d bytes; findings: %d\n", place, counts.Objects, counts.Bytes, n)
+	return say.end(fmt.Sprintf("%s: %d objects of %d bytes", place, counts.Objects, counts.Bytes), map[string]any{"objects": counts.Objects, "bytes": counts.Bytes})
+}
+
+// findings writes what was found.
+type findings struct {
+	e      Env
+	asJSON bool
+	n      int
+}
+
+// one writes a finding, unless there were too many.
+func (w *findings) one(f export.Finding) error {
+	if w.n++; w.n > maxFindings {
+		return nil
 	}
-	if err == nil && n > 0 {
+	if w.asJSON {
+		return json.NewEncoder(w.e.Stdout).Encode(f)
+	}
+	return printFinding(w.e, f)
+}
+
+// end writes the last line: what was read, as a text or as members of JSON, and how many findings
+// there were. It returns ErrFound if there were any.
+func (w *findings) end(read string, members map[string]any) (err error) {
+	if w.asJSON {
+		members["findings"] = w.n
+		err = json.NewEncoder(w.e.Stdout).Encode(members)
+	} else {
+		if w.n > maxFindings {
+			fmt.Fprintf(w.e.Stdout, "and %d more\n", w.n-maxFindings)
+		}
+		_, err = fmt.Fprintf(w.e.Stdout, "%s; findings: %d\n", read, w.n)
+	}
+	if err == nil && w.n > 0 {
 		err = ErrFound
 	}
 	return err
@@ -121,17 +121,17 @@ func printFinding(e Env, f export.Finding) error {
 
 // countedSource is a source that counts its records for the progress display.
 type countedSource struct {
-	source
+	archive.Reader
 	show func(export.Counts)
 }
 
 // Export counts the records that it passes on.
 func (w countedSource) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
 	if w.show == nil {
-		return w.source.Export(ctx, s, each)
+		return w.Reader.Export(ctx, s, each)
 	}
 	var n export.Counts
-	return w.source.Export(ctx, s, func(r export.Record) error {
+	return w.Reader.Export(ctx, s, func(r export.Record) error {
 		n.Add(r)
 		w.show(n)
 		return each(r)

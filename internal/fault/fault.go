@@ -33,9 +33,15 @@ const (
 	NotFound Code = "not_found"
 	// PreviousResponse is a previous_response_id that names no response of the agent.
 	PreviousResponse Code = "previous_response_not_found"
+	// SocketAge is a response that is wanted on a WebSocket which is too old for another.
+	SocketAge Code = "websocket_connection_limit_reached"
+	// SocketLanes is a stream_id that is one more than a WebSocket may have.
+	SocketLanes Code = "websocket_stream_limit_reached"
 	// Conflict means that the current state forbids the call: a name in use, an ID with other
 	// content, an interruption of a user message.
 	Conflict Code = "conflict"
+	// Held means that a legal hold forbids to erase something; the text names the hold.
+	Held Code = "held"
 	// Stopped is an agent that takes no more messages; the text says when and why it stopped.
 	Stopped Code = "stopped"
 	// TooLarge is a body over its limit.
@@ -62,7 +68,7 @@ const (
 // Codes lists every code; tests use it to prove that each has a status.
 func Codes() []Code {
 	return []Code{
-		Internal, BadRequest, Missing, Invalid, Unauthenticated, Forbidden, NotFound, PreviousResponse, Conflict, Stopped, TooLarge,
+		Internal, BadRequest, Missing, Invalid, Unauthenticated, Forbidden, NotFound, PreviousResponse, Conflict, Held, Stopped, TooLarge,
 		Quota, RateLimited, Unsupported, Unavailable, Upstream, UpstreamTruncated, UpstreamTimeout, Canceled,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/internal/page"
 )
 
@@ -40,7 +45,7 @@ func read(t *testing.T, r io.Reader) string {
 // script.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	policy := get(t, page.APIDocs).Header.Get("Content-Security-Policy")
+	policy := get(t, page.APIDocs(true)).Header.Get("Content-Security-Policy")
 	sources := map[string][]string{}
 	for directive := range strings.SplitSeq(policy, "; ") {
 		words := strings.Fields(directive)
@@ -64,9 +69,11 @@ func TestPolicy(t *testing.T) {
 // hosts is switched off.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	html := read(t, get(t, page.APIDocs).Body)
+	html := read(t, get(t, page.APIDocs(true)).Body)
 	addresses := regexp.MustCompile(`(?:src|href|data-url)="([^"]*)"`).FindAllStringSubmatch(html, -1)
-	want := []string{"data:,", "openapi.yaml", "openapi.yaml", "docs/viewer.js"}
+	want := []string{
+		"data:,", "./", "./", "./overview", "./callers", "./webhooks", "./demo", "./docs", "./docs/guide/README.md", "openapi.yaml", "docs/openapi.yaml", "docs/viewer.js",
+	}
 	var got []string
 	for _, a := range addresses {
 		got = append(got, a[1])
@@ -118,5 +125,76 @@ func TestViewer(t *testing.T) {
 	plainText := read(t, get(t, page.APIViewer).Body)
 	if !strings.Contains(plainText, strings.TrimSpace(string(version))) {
 		t.Errorf("the script does not name version %s", version)
+	}
+}
+
+// TestDescription: the reference shows ten calls first, each under its own tag as well, and no
+// events. All else is as in openapi.yaml.
+func TestDescription(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) (doc struct {
+		Paths      map[string]map[string]any
+		Webhooks   map[string]any
+		Components any
+		Tags       []struct{ Name, Description string }
+	}) {
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+			t.Fatal(err)
+		}
+		return doc
+	}
+	all, shown := parse(string(heardlog.Spec)), parse(read(t, get(t, page.APIDescription).Body))
+	if shown.Tags[0].Name != page.First || len(shown.Tags) != len(all.Tags)+1 {
+		t.Errorf("the tags are %v", shown.Tags)
+	}
+	if len(all.Webhooks) == 0 || shown.Webhooks != nil {
+		t.Errorf("%d events of %d are shown", len(shown.Webhooks), len(all.Webhooks))
+	}
+	first := 0
+	for path, item := range shown.Paths {
+		for method, op := range item {
+			tagged, ok := op.(map[string]any)
+			if !ok {
+				continue
+			}
+			if tags, _ := tagged["tags"].([]any); len(tags) == 2 && tags[0] == page.First {
+				first++
+				tagged["tags"] = tags[1:]
+				if call := strings.ToUpper(method) + " " + path; !strings.Contains(shown.Tags[0].Description, "`"+call+"`") {
+					t.Errorf("the list of the first calls does not have %s", call)
+				}
+			}
+		}
+	}
+	if first != 10 {
+		t.Errorf("%d calls are the first", first)
+	}
+	if diff := cmp.Diff(all.Paths, shown.Paths); diff != "" {
+		t.Errorf("the paths differ (-all +shown):\n%s", diff)
+	}
+	if diff := cmp.Diff(all.Components, shown.Components); diff != "" {
+		t.Errorf("the components differ (-all +shown):\n%s", diff)
+	}
+}
+
+// TestPagesAreInternal: what answers with a page for people is not among the calls that are shown.
+func TestPagesAreInternal(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Internal  bool `yaml:"x-internal"`
+			Responses map[string]struct{ Content map[string]any }
+		}
+	}
+	if err := yaml.Unmarshal(heardlog.Spec, &doc); err != nil {
+		if _, ok := errors.AsType[*yaml.TypeError](err); !ok { // parameters of a path are a list
+			t.Fatal(err)
+		}
+	}
+	for path, item := range doc.Paths {
+		_, html := item["get"].Responses["200"].Content["text/html"]
+		if html && !item["get"].Internal {
+			t.Errorf("%s is a page, and not x-internal", path)
+		}
 	}
 }

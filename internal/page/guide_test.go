@@ -3,6 +3,7 @@ package page_test
 import (
 	"io/fs"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -22,7 +23,7 @@ var (
 func guide(t *testing.T, file string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	if !page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/docs/guide/"+file, nil), file) {
+	if !page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/docs/guide/"+file, nil), file, true) {
 		t.Fatalf("there is no %s", file)
 	}
 	return w
@@ -48,13 +49,20 @@ func TestLinks(t *testing.T) {
 		}
 		for _, m := range links.FindAllStringSubmatch(html, -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
-			if strings.Contains(target, ":") || target == path.Join(strings.Repeat("../", strings.Count(file, "/")+2), "docs") {
+			root := strings.Repeat("../", strings.Count(file, "/")+2)
+			if slices.Contains([]string{root, root + "overview", root + "callers", root + "webhooks", root + "demo", root + "docs"}, target) {
+				continue // the header
+			}
+			if strings.Contains(target, ":") {
 				if source := "https://github.com/heardlog/heardlog/blob/main/"; strings.HasPrefix(target, source+"docs/") {
 					t.Errorf("%s leaves the documents for %s", file, target)
 				}
 				continue
 			}
 			at := path.Join(path.Dir(file), target)
+			if strings.HasPrefix(target, root) {
+				at = strings.TrimPrefix(target, root+"docs/guide/")
+			}
 			if target == "" {
 				at = file
 			}
@@ -80,7 +88,7 @@ func TestFile(t *testing.T) {
 	if !strings.Contains(start.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Error("a page has no Content-Security-Policy")
 	}
-	for _, want := range []string{`href="../README.md"`, `href="../../../docs"`, "<pre>", "<title>"} {
+	for _, want := range []string{`href="../README.md"`, `href="../../../docs"`, `href="../../../"`, `href="../start/curl.md" aria-current="page"`, `href="#start-a-server"`, "<pre>", "<title>"} {
 		if !strings.Contains(start.Body.String(), want) {
 			t.Errorf("start/curl.md lacks %s", want)
 		}
@@ -96,8 +104,56 @@ func TestFile(t *testing.T) {
 	}
 	for _, none := range []string{"", ".", "start", "none.md", "../openapi.yaml", "start/../../openapi.yaml"} {
 		w := httptest.NewRecorder()
-		if page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), none) || w.Body.Len() > 0 {
+		if page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), none, true) || w.Body.Len() > 0 {
 			t.Errorf("%q is a page", none)
 		}
+	}
+}
+
+// TestSearch: a page has every word of the query, and those with it in their title come first.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	search := func(query string) string {
+		w := httptest.NewRecorder()
+		if !page.Guide(w, httptest.NewRequestWithContext(t.Context(), "GET", "/docs/guide/search?q="+url.QueryEscape(query), nil), page.GuideSearch, false) {
+			t.Fatal("there is no search")
+		}
+		if strings.Contains(w.Body.String(), `href="../../callers"`) {
+			t.Error("a server without the pages leads to them")
+		}
+		_, body, _ := strings.Cut(w.Body.String(), "<main>")
+		return body
+	}
+	found := regexp.MustCompile(`<h2><a href="([^"]*)"`)
+	for query, want := range map[string]string{
+		"livekit python": "guides/livekit-python.md", "HEARDLOG_RATE_LIMIT": "guides/limits.md", "Redaction": "guides/redaction.md", "glossary": "reference/glossary.md",
+	} {
+		if m := found.FindStringSubmatch(search(query)); m == nil || m[1] != want && query != "HEARDLOG_RATE_LIMIT" {
+			t.Errorf("%s finds %q first, want %s", query, m, want)
+		}
+	}
+	if body := search("nosuchwordanywhere"); found.MatchString(body) || !strings.Contains(body, "No document has all") {
+		t.Errorf("a word that no page has finds %s", body)
+	}
+	if body := search(`<script>"x"</script>`); strings.Contains(body, "<script>") {
+		t.Errorf("the query is not escaped: %s", body)
+	}
+	for _, query := range []string{"", strings.Repeat("é", 200), strings.Repeat("a ", 100), "\xff\x00"} {
+		search(query)
+	}
+}
+
+// TestContents: each document is in the contents of each page.
+func TestContents(t *testing.T) {
+	t.Parallel()
+	html := guide(t, "start/curl.md").Body.String()
+	err := fs.WalkDir(heardlog.Docs, "docs", func(name string, _ fs.DirEntry, err error) error {
+		if path.Ext(name) == ".md" && !strings.Contains(html, `href="../`+strings.TrimPrefix(name, "docs/")+`"`) {
+			t.Errorf("the contents lack %s", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

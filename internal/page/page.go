@@ -7,9 +7,26 @@
 package page
 
 import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
 	"embed"
-	"io/fs"
+	"encoding/hex"
+	"mime"
 	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// index is the document of all pages.
+const index = "index.html"
+
+// indexSignIn is index with offer, which the form for keys shows.
+const (
+	indexSignIn = "index-sign-in.html"
+	offer       = `<template id="sso"><a class="button main" href="/sign-in" referrerpolicy="same-origin">Single sign-on</a></template>`
 )
 
 //go:embed static
@@ -22,31 +39,94 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // Paths are the addresses that show a page. Each is answered with the same document, whose script
 // reads the address.
 func Paths() []string {
-	return []string{"/", "/calls/{id}", "/overview", "/callers", "/callers/{user}", "/webhooks", "/playground"}
+	return []string{"/", "/calls/{id}", "/overview", "/callers", "/callers/{user}", "/webhooks", "/demo"}
 }
 
-// Document serves the document of all pages.
-func Document(w http.ResponseWriter, r *http.Request) {
-	Guard(w, policy)
-	http.ServeFileFS(w, r, static(), "index.html")
+// Document returns a handler that serves the document of all pages. With signIn, it offers to sign
+// in with the identity provider.
+func Document(signIn bool) http.HandlerFunc {
+	name := index
+	if signIn {
+		name = indexSignIn
+	}
+	return func(w http.ResponseWriter, r *http.Request) { File(w, r, name) }
 }
 
 // File serves a file that the document needs. It reports false if there is none of that name.
 func File(w http.ResponseWriter, r *http.Request, name string) bool {
-	if _, err := fs.Stat(static(), name); err != nil {
+	f, ok := packed()[name]
+	if !ok {
 		return false
 	}
 	Guard(w, policy)
-	http.ServeFileFS(w, r, static(), name)
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Vary", "Accept-Encoding")
+	body, tag := f.body, f.tag
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		body, tag = f.gzip, f.tag+"-gzip"
+		h.Set("Content-Encoding", "gzip")
+	}
+	if name != index && name != indexSignIn { // the document is short, and is asked for at every address
+		h.Set("ETag", `"`+tag+`"`)
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 	return true
 }
 
-func static() fs.FS {
-	sub, err := fs.Sub(files, "static")
+// A packedFile is a file as it is sent.
+type packedFile struct {
+	kind, tag  string
+	body, gzip []byte
+}
+
+// packed holds the files by name, each without comments and indentation, which are a tenth of what
+// a browser would load, and once more compressed.
+var packed = sync.OnceValue(func() map[string]packedFile {
+	out := map[string]packedFile{}
+	list, err := files.ReadDir("static")
 	if err != nil {
 		panic(err) // the folder is embedded
 	}
-	return sub
+	for _, e := range list {
+		body, err := files.ReadFile("static/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		ext := path.Ext(e.Name())
+		if ext == ".js" || ext == ".css" {
+			body = slim(body)
+		}
+		out[e.Name()] = pack(ext, body)
+	}
+	out[indexSignIn] = pack(".html", bytes.Replace(out[index].body, []byte("</body>"), []byte(offer+"</body>"), 1))
+	return out
+})
+
+func pack(ext string, body []byte) packedFile {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+	_, _ = z.Write(body)                                  // a buffer takes everything
+	_ = z.Close()
+	sum := sha256.Sum256(body)
+	return packedFile{mime.TypeByExtension(ext), hex.EncodeToString(sum[:8]), body, b.Bytes()}
+}
+
+// slim leaves out the comments of a script, and what lines are indented with. No text may hold two
+// slashes with spaces around them, nor depend on how its lines are indented.
+func slim(script []byte) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(script) {
+		line = bytes.TrimLeft(line, " ")
+		code, _, comment := bytes.Cut(line, []byte("// "))
+		if comment && (len(code) == 0 || code[len(code)-1] == ' ') {
+			line = append(bytes.TrimRight(code, " "), '\n')
+		}
+		if len(line) > 1 {
+			out.Write(line)
+		}
+	}
+	return out.Bytes()
 }
 
 // Guard sets the headers of a page, or of a file of one, with its Content-Security-Policy.

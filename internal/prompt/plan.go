@@ -160,6 +160,9 @@ func (p *Plan) Decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 	switch {
 	case p.after > 0 && p.header == "":
 		p.mode = ModeInject
+		if out, ok, err := p.continued(head, recent); ok || err != nil {
+			return out, err
+		}
 	case p.mode == "":
 		p.mode = ModeInject
 		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.rules.Redactor(head.Agent)) || p.resends != nil && p.resends() {

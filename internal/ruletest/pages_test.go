@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -107,6 +108,40 @@ func TestPageLinks(t *testing.T) {
 			}
 			if at != "" && !anchors(all[target])[at] {
 				t.Errorf("%s links to %s, but that page has no such heading", path, m[1])
+			}
+		}
+	}
+}
+
+// TestPageReceivers checks that what a receiver prints of a call has as many messages as its line
+// says.
+func TestPageReceivers(t *testing.T) {
+	t.Parallel()
+	history := regexp.MustCompile(`" history: (\d+) messages .*\n((?:  .*\n)*)`)
+	found := 0
+	for path, page := range pages(t) {
+		for _, m := range history.FindAllStringSubmatch(page, -1) {
+			found++
+			if n := strings.Count(m[2], "\n"); strconv.Itoa(n) != m[1] {
+				t.Errorf("%s: %s messages, and %d below", path, m[1], n)
+			}
+		}
+	}
+	if found < 6 {
+		t.Errorf("%d calls are shown", found)
+	}
+}
+
+// TestPageStart checks that all pages but those on Agora start a call in one way: POST /v1/agents.
+func TestPageStart(t *testing.T) {
+	t.Parallel()
+	for path, page := range pages(t) {
+		if strings.HasSuffix(path, "/agora.md") {
+			continue
+		}
+		for line := range strings.Lines(page) {
+			if strings.Contains(line, "curl") && strings.Contains(line, "/join ") {
+				t.Errorf("%s starts a call with join: %s", path, line)
 			}
 		}
 	}

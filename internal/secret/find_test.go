@@ -124,6 +124,29 @@ func TestURL(t *testing.T) {
 	}
 }
 
+// TestLLMURL checks that a key in the query of an LLM's address is secret whatever its name is, and
+// that hiding it leaves an error readable.
+func TestLLMURL(t *testing.T) {
+	t.Parallel()
+	const raw = "https://u:p4ss@h/x?k=letmein-42&api-version=2026-01-01&t=ab1&stream=true&q=a%20key%20of%20words#f"
+	if got := secret.MaskLLMURL(raw); got != "https://[secret]@h/x?k=[secret]&api-version=2026-01-01&t=[secret]&stream=[secret]&q=[secret]#f" {
+		t.Error(got)
+	}
+	if got := secret.StripLLMURL(raw); got != "https://h/x?api-version=2026-01-01#f" {
+		t.Error(got)
+	}
+	set := secret.NewSet(secret.InLLMURL(raw)...)
+	for text, want := range map[string]string{
+		`{"error":"no such key: letmein-42","stream":true}`:  `{"error":"no such key: [secret]","stream":true}`,
+		`GET /x?k=letmein-42&t=ab1: 403`:                     `GET /x?[secret]&[secret]: 403`,
+		`"a key of words" has ended, api-version 2026-01-01`: `"[secret]" has ended, api-version 2026-01-01`,
+	} {
+		if got := string(set.Hide([]byte(text))); got != want {
+			t.Errorf("%s is shown as %s", text, got)
+		}
+	}
+}
+
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	const doc = `{"a":1.50,"api_key":"k1","deep":[{"token":"k2","n":2}],"credentials":{"type":"x","id":["k3"]},"url":"https://h/?sig=k4&v=1","max_tokens":5,"key":7}`

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -11,7 +12,7 @@ func MaskURL(raw string) string {
 	if before, _, after, ok := splitLogin(raw); ok {
 		raw = before + Mask + "@" + after
 	}
-	return editQuery(raw, func(name, _ string) string { return name + "=" + Mask })
+	return editQuery(raw, inQuery, func(name, _ string) string { return name + "=" + Mask })
 }
 
 // StripURL returns an address without its login and without the query parameters that hold
@@ -20,21 +21,21 @@ func StripURL(raw string) string {
 	if before, _, after, ok := splitLogin(raw); ok {
 		raw = before + after
 	}
-	return editQuery(raw, func(string, string) string { return "" })
+	return editQuery(raw, inQuery, func(string, string) string { return "" })
 }
 
 // RestoreURL returns an address in which masked query parameters have the values that stored has
 // for them. It returns false if stored has none.
 func RestoreURL(raw, stored string) (string, bool) {
 	had, found := map[string]string{}, true
-	editQuery(stored, func(name, value string) string {
+	editQuery(stored, inQuery, func(name, value string) string {
 		if _, ok := had[name]; !ok {
 			had[name] = value
 		}
 		return ""
 	})
-	out := editQuery(raw, func(name, value string) string {
-		if plain, err := url.QueryUnescape(value); err != nil || !IsMask(plain) {
+	out := editQuery(raw, inQuery, func(name, value string) string {
+		if !IsMask(unescape(value)) {
 			return name + "=" + value
 		}
 		was, ok := had[name]
@@ -50,11 +51,11 @@ func InURL(raw string) []string {
 	var out []string
 	add := func(value string) {
 		out = append(out, value)
-		if plain, err := url.QueryUnescape(value); err == nil && plain != value {
+		if plain := unescape(value); plain != value {
 			out = append(out, plain)
 		}
 	}
-	editQuery(raw, func(_, value string) string { add(value); return "" })
+	editQuery(raw, inQuery, func(_, value string) string { add(value); return "" })
 	if _, login, _, ok := splitLogin(raw); ok {
 		add(login)
 		if _, password, ok := strings.Cut(login, ":"); ok {
@@ -64,10 +65,50 @@ func InURL(raw string) []string {
 	return out
 }
 
-// editQuery replaces each query parameter of an address that holds a secret by what edit returns
+// inLLMQuery reports whether a query parameter of an LLM's address is kept secret: gateways name
+// their keys as they like, so each is but the version of Azure's API.
+func inLLMQuery(name string) bool { return !strings.EqualFold(name, "api-version") }
+
+// MaskLLMURL is MaskURL for the address of an LLM, whose query may hold a key under any name.
+func MaskLLMURL(raw string) string {
+	return editQuery(MaskURL(raw), inLLMQuery, func(name, _ string) string { return name + "=" + Mask })
+}
+
+// StripLLMURL is StripURL for the address of an LLM, whose query may hold a key under any name.
+func StripLLMURL(raw string) string {
+	return editQuery(StripURL(raw), inLLMQuery, func(string, string) string { return "" })
+}
+
+// InLLMURL returns the secrets in the address of an LLM, whose query may hold a key under any name.
+// Beside those of InURL it returns name=value of each parameter, and the value alone if it cannot
+// be a common word: one of at least eight bytes, or with a digit.
+func InLLMURL(raw string) []string {
+	out := InURL(raw)
+	editQuery(raw, func(name string) bool { return inLLMQuery(name) && !inQuery(name) }, func(name, value string) string {
+		out = append(out, name+"="+value)
+		for _, v := range []string{value, unescape(value)} {
+			if len(v) >= 8 || strings.ContainsAny(v, "0123456789") {
+				out = append(out, v) // a set leaves out what is shorter than four bytes
+			}
+		}
+		return ""
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// unescape decodes a part of a query, as it is if it cannot be decoded.
+func unescape(value string) string {
+	if plain, err := url.QueryUnescape(value); err == nil {
+		return plain
+	}
+	return value
+}
+
+// editQuery replaces each query parameter of an address whose name is chosen by what edit returns
 // for its name and value as they stand there; "" removes it. Nothing else is changed, and the
 // address may be any text.
-func editQuery(raw string, edit func(name, value string) string) string {
+func editQuery(raw string, chosen func(name string) bool, edit func(name, value string) string) string {
 	base, rest, ok := strings.Cut(raw, "?")
 	if !ok {
 		return raw
@@ -77,7 +118,7 @@ func editQuery(raw string, edit func(name, value string) string) string {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		plain, err := url.QueryUnescape(name)
-		if err == nil && value != "" && inQuery(plain) {
+		if err == nil && value != "" && chosen(plain) {
 			if pair = edit(name, value); pair == "" {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 // foreignForm matches operations under /v1 that have the form of another product.
-var foreignForm = regexp.MustCompile(`/(chat/completions|models(/\{model\})?|embeddings|responses(/\{[a-z_]+\})?)$|^POST /v1/(join|leave|ingest/agora|agents)$|^GET /v1/webhooks/fetch/|` +
+var foreignForm = regexp.MustCompile(`/(chat/completions|models(/\{model\})?|embeddings|responses(/\{[a-z_]+\}(/input_items)?)?|realtime(/client_secrets)?)$|^[A-Z]+ /v1/conversations|^POST /v1/(join|leave|ingest/agora|agents)$|^GET /v1/webhooks/fetch/|` +
 	`/agents/\{id\}/(leave|update|history|turns|speak|think|interrupt)$`)
 
 // unlike are the operations that do not follow docs/reference/conventions.md in something, as that
@@ -21,6 +21,7 @@ var foreignForm = regexp.MustCompile(`/(chat/completions|models(/\{model\})?|emb
 var unlike = []string{
 	"DELETE /v1/projects/{project}: DELETE answers 200",
 	"DELETE /v1/projects/{project}: DELETE answers 404",
+	"DELETE /v1/session: DELETE answers 200",
 	"DELETE /v1/users/{user}: DELETE answers 200",
 	"GET /v1/users/{user}/facts/context: no 404",
 }

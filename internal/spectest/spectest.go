@@ -14,6 +14,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,17 +90,17 @@ func (s *Spec) note(k Seen) {
 }
 
 // route returns the operation of a request, or nil if the description has none. That of a HEAD is
-// the GET. As for the server, a slash at the end of a path makes no difference unless the
-// description has such a path.
+// the GET. As for the server, a slash too many makes no difference unless the description has such
+// a path.
 func (s *Spec) route(req *http.Request) *routers.Route {
 	plain := &http.Request{Method: req.Method, URL: req.URL, Header: req.Header, Host: req.Host}
 	if plain.Method == http.MethodHead {
 		plain.Method = http.MethodGet
 	}
 	route, _, err := s.router.FindRoute(plain)
-	if short, ok := strings.CutSuffix(req.URL.Path, "/"); err != nil && ok {
+	if err != nil && (strings.HasSuffix(req.URL.Path, "/") || strings.Contains(req.URL.Path, "//")) {
 		u := *req.URL
-		u.Path, u.RawPath = short, strings.TrimSuffix(u.RawPath, "/")
+		u.Path, u.RawPath = path.Clean(u.Path), strings.TrimSuffix(u.RawPath, "/")
 		plain.URL = &u
 		route, _, err = s.router.FindRoute(plain)
 	}
@@ -165,7 +166,7 @@ func (s *Spec) checkHeaders(doc *openapi3.Response, header http.Header) error {
 // description need not name it.
 func plumbing(name string) bool {
 	switch name {
-	case "Accept-Ranges", "Allow", "Cache-Control", "Connection", "Date", "Last-Modified", "Referrer-Policy", "Set-Cookie", "Transfer-Encoding", "Vary", "X-Accel-Buffering", "X-Content-Type-Options":
+	case "Accept-Ranges", "Allow", "Cache-Control", "Connection", "Date", "Last-Modified", "Referrer-Policy", "Set-Cookie", "Sec-Websocket-Accept", "Transfer-Encoding", "Upgrade", "Vary", "X-Accel-Buffering", "X-Content-Type-Options":
 		return true
 	}
 	return strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "X-Ratelimit-")

@@ -14,7 +14,8 @@ const maxShown = 2000
 
 // Transport returns a RoundTripper that checks each answer of base (nil: http.DefaultTransport) and
 // fails the test with the operation and the reason. It reads and checks whole bodies. Of streams of
-// server-sent events, which it passes on unread, it checks status, headers and content type.
+// server-sent events and of WebSockets, which it passes on unread, it checks status, headers and
+// content type.
 func (s *Spec) Transport(t testing.TB, base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -34,7 +35,8 @@ func (c *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return resp, err
 	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/event-stream" {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind == "text/event-stream" || resp.StatusCode == http.StatusSwitchingProtocols {
 		c.report(req, resp, nil, c.spec.check(req, resp, nil))
 		return resp, nil
 	}

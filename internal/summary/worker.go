@@ -31,7 +31,7 @@ type Config struct {
 	// Ask asks the agent's LLM, or the other model that its policy names. It is called from several
 	// goroutines.
 	Ask func(ctx context.Context, a memory.Agent, model string, p Prompt) (Answer, error)
-	// RetryAfter returns how long the upstream that failed with err asks to be left alone; nil
+	// RetryAfter returns the delay that the upstream which failed with err asked for; nil
 	// means never.
 	RetryAfter func(err error) time.Duration
 	// Outcome names what asking failed with, for metrics; nil calls everything failed.

@@ -32,7 +32,7 @@ func (q *asker) recordRequest(call *llmadapter.Call) {
 				ledger[i] = &redacted
 			}
 		}
-		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
+		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?")
 		secrets := sync.OnceValue(call.Secrets)
 		requests.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) })
 		done <- t

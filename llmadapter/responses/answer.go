@@ -39,9 +39,11 @@ type Response struct {
 	Background bool        `json:"background"`
 	Error      *Failure    `json:"error"`
 	Incomplete *Incomplete `json:"incomplete_details"`
-	Model      string      `json:"model"`
-	Output     []*Item     `json:"output"`
-	Usage      *Usage      `json:"usage"`
+	// Conversation is what the request names, or null.
+	Conversation *InConversation `json:"conversation,omitzero"`
+	Model        string          `json:"model"`
+	Output       []*Item         `json:"output"`
+	Usage        *Usage          `json:"usage"`
 
 	Instructions      json.RawMessage `json:"instructions"`
 	MaxOutputTokens   json.RawMessage `json:"max_output_tokens"`
@@ -59,6 +61,11 @@ type Response struct {
 	User              json.RawMessage `json:"user"`
 }
 
+// InConversation names a conversation.
+type InConversation struct {
+	ID string `json:"id"`
+}
+
 // Failure is why a response failed.
 type Failure struct {
 	Code    string `json:"code"`
@@ -71,7 +78,8 @@ type Incomplete struct {
 	Reason string `json:"reason"`
 }
 
-// Item is an item of the output: a message, a function call or the model's reasoning.
+// Item is an item of the output: a message, a function call or the model's reasoning. Lists also
+// have the results of tools.
 type Item struct {
 	ID        string   `json:"id"`
 	Type      string   `json:"type"`
@@ -82,6 +90,7 @@ type Item struct {
 	CallID    string   `json:"call_id,omitzero"`
 	Name      string   `json:"name,omitzero"`
 	Arguments *string  `json:"arguments,omitzero"`
+	Output    *string  `json:"output,omitzero"` // of a tool
 
 	index       int               // of a call among the calls
 	text        strings.Builder   // of the last part, or the arguments
@@ -93,6 +102,8 @@ type Part struct {
 	Type        string            `json:"type"`
 	Text        *string           `json:"text,omitzero"`
 	Refusal     *string           `json:"refusal,omitzero"`
+	ImageURL    string            `json:"image_url,omitzero"`
+	Detail      string            `json:"detail,omitzero"` // of a picture
 	Annotations []json.RawMessage `json:"annotations,omitzero"`
 	Logprobs    []string          `json:"logprobs,omitzero"`
 }
@@ -101,7 +112,8 @@ type Part struct {
 type Usage struct {
 	Input        int64 `json:"input_tokens"`
 	InputDetails struct {
-		Cached int64 `json:"cached_tokens"`
+		Cached  int64 `json:"cached_tokens"`
+		Written int64 `json:"cache_write_tokens"`
 	} `json:"input_tokens_details"`
 	Output        int64 `json:"output_tokens"`
 	OutputDetails struct {
@@ -115,7 +127,8 @@ type chatUsage struct {
 	Completion    int64 `json:"completion_tokens"`
 	Total         int64 `json:"total_tokens"`
 	PromptDetails struct {
-		Cached int64 `json:"cached_tokens"`
+		Cached  int64 `json:"cached_tokens"`
+		Written int64 `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
 	CompletionDetails struct {
 		Reasoning int64 `json:"reasoning_tokens"`
@@ -168,6 +181,9 @@ func (r *Request) newAnswer(ref Ref, now int64) *answer {
 		Text: r.asked("text", `{"format":{"type":"text"}}`), ToolChoice: r.asked("tool_choice", `"auto"`), Tools: r.asked("tools", "[]"),
 		TopP: r.asked("top_p", "null"), Truncation: r.asked("truncation", `"disabled"`), User: r.asked("user", "null"),
 	}}
+	if r.Conversation != "" {
+		a.res.Conversation = &InConversation{r.Conversation}
+	}
 	if ref.Seq == 0 {
 		a.res.Store = json.RawMessage("false")
 	}
@@ -246,7 +262,8 @@ func (a *answer) used(usage []byte) {
 		return
 	}
 	a.res.Usage = &Usage{Input: u.Prompt, Output: u.Completion, Total: u.Total}
-	a.res.Usage.InputDetails.Cached, a.res.Usage.OutputDetails.Reasoning = u.PromptDetails.Cached, u.CompletionDetails.Reasoning
+	a.res.Usage.InputDetails.Cached, a.res.Usage.InputDetails.Written = u.PromptDetails.Cached, u.PromptDetails.Written
+	a.res.Usage.OutputDetails.Reasoning = u.CompletionDetails.Reasoning
 }
 
 // finish notes why the model stopped.

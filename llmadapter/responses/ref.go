@@ -42,7 +42,7 @@ func ParseRef(id string) (Ref, bool) {
 		return Ref{}, false
 	}
 	switch prefix {
-	case "resp", "msg", "rs", "fc":
+	case "resp", "msg", "rs", "fc", "fco":
 		return ref, true
 	}
 	return Ref{}, false

@@ -19,7 +19,9 @@ import (
 type Request struct {
 	Stream   bool
 	Previous string // previous_response_id
-	AgentID  string // metadata.agent_id
+	// Conversation is the ID in conversation, which may be an object or the ID itself.
+	Conversation string
+	AgentID      string // metadata.agent_id
 	// References are the IDs of item_reference items, whose contents Chat needs.
 	References []string
 
@@ -48,12 +50,44 @@ func Parse(body []byte) (*Request, error) {
 			return nil, err
 		}
 	}
+	if err := r.readConversation(); err != nil {
+		return nil, err
+	}
 	var metadata map[string]jsontext.Value
 	if err := r.read("metadata", &metadata); err != nil {
 		return nil, err
 	}
 	_ = json.Unmarshal(metadata["agent_id"], &r.AgentID, lenient) // anything but a string names no agent
 	return r, r.readInput()
+}
+
+// readConversation reads conversation: an ID, or an object with one.
+func (r *Request) readConversation() error {
+	v, ok := r.members["conversation"]
+	if !ok {
+		return nil
+	}
+	in := InConversation{}
+	if v.Kind() != '"' {
+		if err := json.Unmarshal(v, &in, lenient); err != nil || in.ID == "" {
+			return fault.At(fault.Invalid, "conversation", "must be the ID of a conversation, or an object such as %s", `{"id":"conv_…"}`)
+		}
+	} else if err := r.read("conversation", &in.ID); err != nil {
+		return err
+	}
+	if r.Previous != "" {
+		return fault.At(fault.Invalid, "conversation", "cannot be combined with previous_response_id; send one or the other")
+	}
+	r.Conversation = in.ID
+	return nil
+}
+
+// ParseItems reads and checks an array of items, as Parse does that of a request.
+func ParseItems(items []byte) (*Request, error) {
+	if v := jsontext.Value(items); v.Kind() != '[' {
+		return nil, fault.At(fault.Invalid, "items", "must be an array of items")
+	}
+	return Parse(append(append([]byte(`{"input":`), items...), '}'))
 }
 
 // Member returns a top-level member of the request, or nil.
@@ -91,13 +125,8 @@ func decode(field string, v jsontext.Value, into any) error {
 
 // refuse refuses what chat completions have no place for.
 func (r *Request) refuse() error {
-	for name, instead := range map[string]string{
-		"conversation": "name the agent, which is the conversation, or continue it with previous_response_id",
-		"prompt":       "send the prompt's text as instructions",
-	} {
-		if _, ok := r.members[name]; ok {
-			return fault.At(fault.Invalid, name, "is not supported; %s", instead)
-		}
+	if _, ok := r.members["prompt"]; ok {
+		return fault.At(fault.Invalid, "prompt", "is not supported; send the prompt's text as instructions")
 	}
 	if string(r.members["background"]) == "true" {
 		return fault.At(fault.Invalid, "background", "is not supported; send stream: true, or wait for the answer")
@@ -119,7 +148,7 @@ func (r *Request) refuse() error {
 
 // own are the members that are not copied into the chat request.
 var own = []string{
-	"input", "instructions", "previous_response_id", "metadata", "store", "include", "truncation", "stream_options", "background", "top_logprobs",
+	"input", "instructions", "previous_response_id", "conversation", "metadata", "store", "include", "truncation", "stream_options", "background", "top_logprobs",
 	"max_output_tokens", "max_tool_calls", "text", "tools", "tool_choice", "parallel_tool_calls", "reasoning",
 }
 

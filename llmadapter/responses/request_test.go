@@ -121,7 +121,7 @@ func TestRefused(t *testing.T) {
 		`{"input":"x","tools":{}}`:                                                            "tools: must be an array of tools",
 		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"mcp"}}`: `tool_choice.type: "mcp" is not supported`,
 		`{"input":"x","background":true}`:                                                     "background: is not supported",
-		`{"input":"x","conversation":"conv_1"}`:                                               "conversation: is not supported; name the agent",
+		`{"input":"x","conversation":{"name":"x"}}`:                                           "conversation: must be the ID of a conversation",
 		`{"input":"x","prompt":{"id":"p"}}`:                                                   "prompt: is not supported",
 		`{"input":"x","top_logprobs":3}`:                                                      "top_logprobs: is not supported",
 		`{"input":"x","include":["file_search_call.results"]}`:                                `include[0]: "file_search_call.results" is not supported`,

@@ -150,6 +150,21 @@ func (w *Writer) Finish(broken bool) error {
 	return err
 }
 
+// Interrupt ends a stream whose client wants no more of it but still reads. Its answer is
+// incomplete with the reason interrupted, as it is stored.
+func (w *Writer) Interrupt() error {
+	if w.answer == nil { // nothing was written
+		w.Header().Del("Content-Length")
+		w.answer = w.req.newAnswer(w.ref(w.Header()), w.now)
+	}
+	if w.out = true; !w.in {
+		w.open()
+	}
+	w.answer.res.Incomplete = &Incomplete{"interrupted"}
+	w.answer.end()
+	return w.send()
+}
+
 // marshal encodes a value that cannot fail to be encoded.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v, lenient, json.Deterministic(true))

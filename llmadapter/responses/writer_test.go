@@ -173,7 +173,7 @@ func TestWhole(t *testing.T) {
 	const request = `{"model":"m-1","input":"x","store":false,"previous_response_id":"resp_a_1","metadata":{"k":"v"},"temperature":0.5`
 	want := `{"id":"resp_a_2","object":"response","created_at":1700000000,"status":"completed","background":false,"error":null,"incomplete_details":null,"model":"m-2",
 		"output":[{"id":"msg_a_2","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hi <b>","annotations":[],"logprobs":[]}]}],
-		"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":2},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":8},
+		"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":2,"cache_write_tokens":0},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":8},
 		"instructions":null,"max_output_tokens":null,"metadata":{"k":"v"},"parallel_tool_calls":true,"previous_response_id":"resp_a_1","reasoning":{"effort":null,"summary":null},
 		"store":true,"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":null,"truncation":"disabled","user":null}`
 	whole := `{"id":"c1","model":"m-2","choices":[{"index":0,"message":{"role":"assistant","content":"Hi <b>"},"finish_reason":"stop"}],"usage":` + usage + `}`

@@ -74,6 +74,10 @@ type Caller struct {
 	User    string
 	Aliases []string // sorted
 	Consent Consent
+	// ConsentBy is the ID of the key that set the consent, "" if that is not known; ConsentMS is
+	// when, Unix ms, or 0 if it was never set.
+	ConsentBy string
+	ConsentMS int64
 }
 
 // IDs returns all names under which things of the caller are stored: the user, then the aliases.
@@ -109,6 +113,8 @@ type entry struct {
 
 	Remember Remember `json:"remember,omitempty"`
 	UntilMS  int64    `json:"until_ms,omitempty"`
+	By       string   `json:"consent_by,omitempty"` // as Caller.ConsentBy
+	SetMS    int64    `json:"consent_ms,omitempty"`
 
 	rev int64 // of its record; record.Absent if there is none
 }
@@ -116,7 +122,7 @@ type entry struct {
 func (e *entry) consent() Consent { return Consent{e.Remember, e.UntilMS} }
 
 func (e *entry) caller() Caller {
-	return Caller{User: e.Name, Aliases: e.Aliases, Consent: e.consent()}
+	return Caller{User: e.Name, Aliases: e.Aliases, Consent: e.consent(), ConsentBy: e.By, ConsentMS: e.SetMS}
 }
 
 // space holds the entries of a project. They share one space, since a change of aliases concerns
@@ -205,7 +211,7 @@ func (s *Service) change(ctx context.Context, project, name string, decide func(
 		}
 		changes := make([]record.Change, len(list))
 		for i := range list {
-			changes[i] = record.Change{ID: entryID(list[i].Name), If: list[i].rev}
+			changes[i] = record.Change{ID: entryID(list[i].Name), If: list[i].rev, Caller: list[i].Name}
 			if list[i].kept() {
 				if changes[i].Body, err = json.Marshal(list[i]); err != nil {
 					return err
@@ -220,15 +226,18 @@ func (s *Service) change(ctx context.Context, project, name string, decide func(
 }
 
 // kept reports whether the entry says more than no entry would.
-func (e *entry) kept() bool { return e.Of != "" || len(e.Aliases) > 0 || e.consent() != (Consent{}) }
+func (e *entry) kept() bool {
+	return e.Of != "" || len(e.Aliases) > 0 || e.consent() != (Consent{}) || e.SetMS != 0
+}
 
-// SetConsent sets what a caller allows. It replaces what was set before.
-func (s *Service) SetConsent(ctx context.Context, project, name string, c Consent) (Caller, error) {
+// SetConsent sets what a caller allows. It replaces what was set before. by is the ID of the key
+// that sets it, "" without one.
+func (s *Service) SetConsent(ctx context.Context, project, name string, c Consent, by string) (Caller, error) {
 	if c.Remember == All && c.UntilMS == 0 {
 		c = Consent{}
 	}
 	return s.change(ctx, project, name, func(e entry) ([]entry, error) {
-		e.Remember, e.UntilMS = c.Remember, c.UntilMS
+		e.Remember, e.UntilMS, e.By, e.SetMS = c.Remember, c.UntilMS, by, s.Now().UnixMilli()
 		return []entry{e}, nil
 	})
 }
@@ -238,9 +247,15 @@ func (s *Service) SetConsent(ctx context.Context, project, name string, c Consen
 // are the caller's from then on, and the stricter consent of the two counts. A name that is no
 // longer an alias keeps its calls and the consent.
 // Facts of a name that becomes an alias become the caller's. One whose ID the caller has for
-// another fact gets a new ID.
+// another fact gets a new ID. It returns fault.Held if one of the names is under hold.
 func (s *Service) SetAliases(ctx context.Context, project, name string, aliases []string) (Caller, error) {
+	if err := s.Items.Holds.CheckUsers(ctx, project, append([]string{name}, aliases...)...); err != nil {
+		return Caller{}, err
+	}
 	c, err := s.setAliases(ctx, project, name, aliases)
+	if err == nil { // a hold that was set meanwhile may not know of the new names
+		err = s.Items.Holds.Widen(ctx, project, c.IDs())
+	}
 	for _, a := range c.Aliases {
 		if err == nil {
 			err = s.moveFacts(ctx, project, a, c.User)
@@ -407,8 +422,9 @@ func (s *Service) setAliases(ctx context.Context, project, name string, aliases 
 			case len(is.Aliases) > 0:
 				return nil, fault.At(fault.Conflict, field, "%q is a caller with aliases of its own; remove those first", text.Clip(a, 80))
 			}
-			c := list[0].consent().stricter(is.consent())
-			list[0].Remember, list[0].UntilMS = c.Remember, c.UntilMS
+			if c := list[0].consent().stricter(is.consent()); c != list[0].consent() {
+				list[0].Remember, list[0].UntilMS, list[0].By, list[0].SetMS = c.Remember, c.UntilMS, is.By, is.SetMS
+			}
 			list = append(list, entry{Name: a, Of: e.Name, rev: is.rev})
 		}
 		for _, a := range gone {
@@ -416,7 +432,7 @@ func (s *Service) setAliases(ctx context.Context, project, name string, aliases 
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, entry{Name: a, Remember: e.Remember, UntilMS: e.UntilMS, rev: was.rev})
+			list = append(list, entry{Name: a, Remember: e.Remember, UntilMS: e.UntilMS, By: e.By, SetMS: e.SetMS, rev: was.rev})
 		}
 		list[0].Aliases = slices.Sorted(slices.Values(aliases))
 		return list, nil

@@ -105,7 +105,7 @@ func TestConsent(t *testing.T) {
 	ctx := t.Context()
 	set := func(name string, r caller.Remember, until int64) {
 		t.Helper()
-		if _, err := s.SetConsent(ctx, "p", name, caller.Consent{Remember: r, UntilMS: until}); err != nil {
+		if _, err := s.SetConsent(ctx, "p", name, caller.Consent{Remember: r, UntilMS: until}, ""); err != nil {
 			t.Error(err)
 		}
 	}

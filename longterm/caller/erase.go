@@ -41,7 +41,8 @@ type mark struct {
 }
 
 // Erase erases the caller with a name or alias: agents, messages in the ledgers of others, records,
-// aliases and consent. It is safe to repeat. If it fails, it returns what it has erased.
+// aliases and consent. It is safe to repeat. If it fails, it returns what it has
+// erased. If something of the caller is under hold, it erases nothing and returns fault.Held.
 func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, error) {
 	out := Erasure{Project: project, User: name}
 	c, err := s.Get(ctx, project, name)
@@ -50,6 +51,9 @@ func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, err
 	}
 	out.User = c.User
 	names := c.IDs()
+	if err := s.Items.Holds.CheckUsers(ctx, project, names...); err != nil {
+		return out, err
+	}
 	if err := s.mark(ctx, project, names, nil); err != nil {
 		return out, err
 	}
@@ -181,6 +185,19 @@ func (s *Service) mark(ctx context.Context, project string, names []string, even
 	}
 	_, err = s.Records.ChangeRecords(ctx, marks(project), changes, record.Limit{}, events, now)
 	return err
+}
+
+// ErasedAt returns when a caller with a name was last erased, Unix ms; 0 if that was never, or more
+// than a day ago and the mark is gone.
+func (s *Service) ErasedAt(ctx context.Context, project, name string) (int64, error) {
+	if name == "" {
+		return 0, nil
+	}
+	r, err := s.Records.Record(ctx, marks(project), s.markID(name))
+	if fault.Is(err, fault.NotFound) {
+		return 0, nil
+	}
+	return r.UpdatedMS, err
 }
 
 // Guard returns a check for what is computed from a caller's texts and then stored. Call Guard

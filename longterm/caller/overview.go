@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memories"
@@ -60,6 +62,25 @@ func (s *Service) Overview(ctx context.Context, project string, c Caller) (Overv
 		err = fault.New(fault.NotFound, "nothing is known of this user")
 	}
 	return out, err
+}
+
+// overviewsAtOnce is how many callers of a list are read at the same time.
+const overviewsAtOnce = 4
+
+// Overviews is Overview of several callers. One of whom nothing is known any more has nothing.
+func (s *Service) Overviews(ctx context.Context, project string, list []Caller) ([]Overview, error) {
+	out := make([]Overview, len(list))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(overviewsAtOnce)
+	for i := range list {
+		all.Go(func() (err error) {
+			if out[i], err = s.Overview(ctx, project, list[i]); fault.Is(err, fault.NotFound) {
+				err = nil
+			}
+			return err
+		})
+	}
+	return out, all.Wait()
 }
 
 // started returns the start of the first of the agents that is still there.
@@ -178,22 +199,18 @@ func (s *Service) visitCall(ctx context.Context, project, id string, names []str
 	if err := v.Call(h.Agent); err != nil {
 		return err
 	}
-	for q := (memory.MessageQuery{Limit: readPage}); ; {
-		page, err := s.Ledger.Messages(ctx, project, id, q)
-		if err != nil {
-			return err
-		}
+	return memory.EachPage(memory.MessageQuery{Limit: readPage}, func(q memory.MessageQuery) ([]memory.Message, error) {
+		return s.Ledger.Messages(ctx, project, id, q)
+	}, func(page []memory.Message) error {
 		for i := range page {
-			if q.AfterSeq = page[i].Seq; slices.Contains(names, page[i].Filed().Scope.UserID) {
+			if slices.Contains(names, page[i].Filed().Scope.UserID) {
 				if err := v.Message(id, &page[i]); err != nil {
 					return err
 				}
 			}
 		}
-		if len(page) < readPage {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 func (s *Service) visitRecords(ctx context.Context, project string, names []string, v Visitor) error {

@@ -32,11 +32,13 @@ const (
 	// MaxFindings limits the findings of a call.
 	MaxFindings = 100
 
-	maxMessages = 2000      // of a call that are read, the newest
-	maxBytes    = 512 << 10 // and of their texts
-	maxText     = 8 << 10
-	maxSteps    = 3_000_000 // comparisons of words; what is not reached by then is not found
-	maxExcerpt  = 160       // characters
+	// MaxMessages is how many messages of a call are read, the newest.
+	MaxMessages = 2000
+
+	maxBytes   = 512 << 10 // and of their texts
+	maxText    = 8 << 10
+	maxSteps   = 3_000_000 // comparisons of words; what is not reached by then is not found
+	maxExcerpt = 160       // characters
 )
 
 // Place is words of a call.
@@ -62,15 +64,23 @@ type Finding struct {
 // are its messages without those of earlier calls, in order of Seq. Of a long call the newest 2,000
 // messages are read, or 512 KiB.
 func Of(own []memory.Message) []Finding {
-	size, from := 0, len(own)
-	for from > 0 && len(own)-from < maxMessages && size <= maxBytes {
-		from--
-		size += len(own[from].Original())
-	}
-	own = own[from:]
+	own = own[start(own):]
 	c := newCall(own)
 	out := slices.Concat(c.repeated(), c.unheard(), c.talkedOver(), c.silences(), c.askedAgain())
 	return out[:min(len(out), MaxFindings)]
+}
+
+// Enough reports whether Of would read no more of a call than the newest messages that are given.
+func Enough(newest []memory.Message) bool { return start(newest) > 0 }
+
+// start returns the index of the first message that is read.
+func start(own []memory.Message) int {
+	size, from := 0, len(own)
+	for from > 0 && len(own)-from < MaxMessages && size <= maxBytes {
+		from--
+		size += len(own[from].Original())
+	}
+	return from
 }
 
 // Found returns the names of the checks that have findings, in the order of Names.

@@ -204,8 +204,7 @@ func exchanged(a, b []string) bool {
 	return false
 }
 
-// commonWords returns the length of the longest sequence of words that stands in both, gaps
-// allowed.
+// commonWords returns the length of the longest common subsequence of the words.
 func commonWords(a, b []string) int {
 	if len(a) > 200 || len(b) > 200 {
 		return 0

@@ -185,15 +185,8 @@ func (p *Patch) apply(f *Fact) error {
 	if p.Confidence != nil {
 		n.Confidence = p.Confidence
 	}
-	empty := n.Content == ""
-	if empty { // it is what was given: the fact stays, and no block shows it
-		n.Content = "-"
-	}
 	if err := n.check(); err != nil {
 		return err
-	}
-	if empty {
-		n.Content = ""
 	}
 	f.Content, f.Kind, f.Subject, f.Attribute, f.Topics = n.Content, n.Kind, n.Subject, n.Attribute, n.Topics
 	f.Confidence, f.ValidFromMS, f.ValidToMS = *n.Confidence, n.ValidFromMS, n.ValidToMS

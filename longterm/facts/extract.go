@@ -381,6 +381,8 @@ func (x *extraction) seen(t *change, f *Fact, c *candidate) {
 	f = edit(f)
 	f.SeenUS = t.now.UnixMicro()
 	t.put(f, EventReinforced, c.new.Cause)
+	f.History = slices.Clone(f.History)
+	f.History[len(f.History)-1].Call = x.agentID
 }
 
 // meaning returns what is the same for two facts that say the same.

@@ -66,6 +66,7 @@ const (
 	ByAPI       = "api"
 	ByTool      = "tool"
 	ByExtractor = "extractor@1"
+	ByImport    = "imported" // from another product
 )
 
 // Source is where a fact was said.
@@ -131,6 +132,8 @@ type Event struct {
 	Cause      string  `json:"cause,omitempty"`
 	State      State   `json:"state"`
 	Confidence float64 `json:"confidence"`
+	// Call is the call in which the caller said the fact again, if an extraction found that.
+	Call string `json:"call,omitempty"`
 }
 
 // The names of events.

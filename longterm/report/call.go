@@ -120,19 +120,10 @@ func answersOf(msgs []memory.Message, fits func(*memory.Message) bool) (f Figure
 		if m.Role != memory.Assistant || m.State == memory.Merged || m.State == memory.Removed {
 			continue
 		}
-		if m.State != memory.Empty {
-			made := words(m.Original())
-			heard := 0
-			if m.State == memory.Final || m.State == memory.Dropped {
-				heard = min(words(m.Content), made)
-			}
-			f.Words, f.UnheardWords = f.Words+int64(made), f.UnheardWords+int64(made-heard)
-		}
 		f.Recalled += int64(len(m.Made().Recalled))
 		if m.State == memory.Superseded {
 			continue
 		}
-		f.ToolCalls += toolCalls(m)
 		if t := m.Timings; t != nil && t.FirstTokenMS > 0 {
 			f.FirstToken.Add(t.FirstTokenMS)
 			if t.FirstSentenceMS > 0 {
@@ -140,38 +131,12 @@ func answersOf(msgs []memory.Message, fits func(*memory.Message) bool) (f Figure
 			}
 		}
 	}
+	f.Words, f.UnheardWords, f.ToolCalls = f.Tally.Words, f.Tally.UnheardWords, f.Tally.ToolCalls
 	f.Tally.FirstToken = nil
 	if fits != nil {
 		f.Turns = int64(len(turns))
 	}
 	return f
-}
-
-func toolCalls(m *memory.Message) int64 {
-	var list []json.RawMessage
-	if len(m.ToolCalls) == 0 || json.Unmarshal(m.ToolCalls, &list) != nil {
-		return 0
-	}
-	return int64(len(list))
-}
-
-// words counts the words of a text: what stands between spaces, and each letter of scripts that
-// are written without spaces.
-func words(s string) (n int) {
-	inside := false
-	for _, r := range s {
-		switch {
-		case unicode.IsSpace(r):
-			inside = false
-		case r >= 0x2e80 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana):
-			n++
-			inside = false
-		case !inside && (unicode.IsLetter(r) || unicode.IsNumber(r)):
-			n++
-			inside = true
-		}
-	}
-	return n
 }
 
 // silences returns the times between the caller's words and what was said next, in ms: all of

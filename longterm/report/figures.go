@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/heardlog/heardlog/longterm/check"
 	"github.com/heardlog/heardlog/memory"
 )
 
 // Figures is what some calls did. Figures of parts add up to those of the whole.
 type Figures struct {
 	Calls int64
-	// Tally has the counts of answers, tokens and costs. Its FirstToken is not used.
+	// Tally has the counts of answers, tokens and costs. Its FirstToken is not used. Its TallyWords
+	// are not whole if some of the calls were counted by an earlier version.
 	memory.Tally
 	Words, UnheardWords int64 // of the answers, ghosts included
 	SilenceMS           int64 // all silences of at least MinSilenceMS
@@ -53,7 +55,7 @@ type ScoreFigures struct {
 }
 
 // MinSilenceMS is how long a silence is at least that counts.
-const MinSilenceMS = 2000
+const MinSilenceMS = check.MinGapMS
 
 // Add adds by times other figures: 1, or -1 to take them away.
 func (f *Figures) Add(o *Figures, by int64) {

@@ -75,6 +75,9 @@ type Group struct {
 	Value         string
 	Total, Before Figures
 	Points        []Point
+	// FirstMS is the start of the hour of the first call of the value that was ever counted, Unix
+	// ms, whatever the filter; 0 for Other.
+	FirstMS int64
 }
 
 // Report makes a report. It counts calls that ended just now first, up to a few hundred. It fails
@@ -189,7 +192,36 @@ func (s *Service) group(ctx context.Context, q *Query, out *Report, value string
 	if g.Total, g.Points, err = s.sums(ctx, q, key, out.Span, true); err == nil && q.BeforeMS != 0 {
 		g.Before, _, err = s.sums(ctx, q, key, out.BeforeSpan, false)
 	}
+	if err == nil && value != Other && (g.Total.Calls > 0 || g.Before.Calls > 0) {
+		g.FirstMS, err = s.first(ctx, q.Project, keyOf(Value{q.GroupBy, value}))
+	}
 	return g, err
+}
+
+// first returns the start of the first hour with calls under a key, Unix ms.
+func (s *Service) first(ctx context.Context, project, key string) (int64, error) {
+	for after := hourKey + key; ; {
+		list, _, err := s.Records.Records(ctx, spaceOf(project), record.Query{AfterID: after, Limit: 1})
+		if err != nil || len(list) == 0 {
+			return 0, err
+		}
+		at, own := strings.CutPrefix(list[0].ID, hourKey+key)
+		if !own {
+			return 0, nil
+		}
+		f, err := decodeFigures(list[0].Body)
+		if err != nil {
+			return 0, fault.Wrap(fault.Internal, err, "the figures of a report cannot be read")
+		}
+		if after = list[0].ID; f.Calls == 0 {
+			continue
+		}
+		t, err := time.Parse(layouts[hourKey], at)
+		if err != nil {
+			return 0, fault.Wrap(fault.Internal, err, "the figures of a report have no time")
+		}
+		return t.UnixMilli(), nil
+	}
 }
 
 // values adds the values that calls of a time were counted by.

@@ -170,18 +170,17 @@ func (s *Service) read(ctx context.Context, d *memory.Due) (*call, error) {
 		return nil, nil
 	}
 	var msgs []memory.Message
-	for after := int64(0); ; {
-		list, err := s.Ledger.Messages(ctx, ref.Project, ref.ID, memory.MessageQuery{AfterSeq: after, Limit: 1000})
-		if fault.Is(err, fault.NotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if msgs = append(msgs, list...); len(list) < 1000 {
-			break
-		}
-		after = list[len(list)-1].Seq
+	err = memory.EachPage(memory.MessageQuery{Limit: 1000}, func(q memory.MessageQuery) ([]memory.Message, error) {
+		return s.Ledger.Messages(ctx, ref.Project, ref.ID, q)
+	}, func(page []memory.Message) error {
+		msgs = append(msgs, page...)
+		return nil
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	msgs = slices.DeleteFunc(h.Agent.Settings.Memory.Own(msgs), func(m memory.Message) bool { return m.Filed().CopyOf != 0 })
 	checks := check.Found(check.Of(msgs))

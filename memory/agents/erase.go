@@ -8,10 +8,11 @@ import (
 
 // Erase removes an agent, in any status, with everything that belongs to it. Its answers are cut
 // first, and after that nothing more is sent. No event is sent about it; call Leave first to have
-// the final memory delivered. It returns fault.NotFound if there is no such agent.
+// the final memory delivered. It returns fault.NotFound if there is no such agent,
+// and fault.Held if it is under hold.
 func (s *Agents) Erase(ctx context.Context, project, id string) error {
 	ref := memory.Ref{Project: project, ID: id}
-	if _, err := s.cfg.Ledger.Head(ctx, project, id); err != nil {
+	if err := s.MayErase(ctx, project, id); err != nil {
 		return err
 	}
 	s.turns.Cut(ctx, project, id, ErrLeave)
@@ -30,6 +31,15 @@ func (s *Agents) Erase(ctx context.Context, project, id string) error {
 	s.live.changed(ref) // followers find that it is gone
 	s.live.remove(ref)
 	return nil
+}
+
+// MayErase returns what Erase would refuse an agent with, and erases nothing.
+func (s *Agents) MayErase(ctx context.Context, project, id string) error {
+	h, err := s.cfg.Ledger.Head(ctx, project, id)
+	if err == nil && s.cfg.Held != nil {
+		err = s.cfg.Held(ctx, &h)
+	}
+	return err
 }
 
 // OnErase registers a function that is called after an agent was erased. It must be called before

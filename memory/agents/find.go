@@ -19,12 +19,12 @@ const (
 // Find lists agents that match q and, unless text is empty, in whose calls it occurs: in a message
 // as it was heard or as it was generated, in upper or lower case. A search for a text ends when it
 // has read enough, so that a page may have fewer agents than q.Limit, or none, and a Next all the
-// same. It leaves Total unset.
+// same. With a text it leaves Total unset.
 func (s *Agents) Find(ctx context.Context, q memory.AgentQuery, text string) (memory.AgentPage, error) {
-	q.NoTotal = true
 	if text == "" {
 		return s.cfg.Ledger.Agents(ctx, q)
 	}
+	q.NoTotal = true
 	text = strings.ToLower(text)
 	var out memory.AgentPage
 	limit, calls, messages := q.Limit, 0, 0
@@ -49,6 +49,10 @@ func (s *Agents) Find(ctx context.Context, q memory.AgentQuery, text string) (me
 			}
 		}
 		if q.After = page.Next; page.Next == (memory.AgentPlace{}) {
+			return out, nil
+		}
+		if len(page.Heads) < findPage { // many tallies were read for these
+			out.Next = page.Next
 			return out, nil
 		}
 	}

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"math"
 
 	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/memory"
@@ -31,6 +32,9 @@ func (s *Messages) History(ctx context.Context, project, id string, n int) (memo
 	if n == 0 {
 		ask = memory.DefaultMaxHistory
 	}
+	if err := s.room(ctx, project, id, ask); err != nil {
+		return memory.Head{}, nil, err
+	}
 	h, msgs, err := s.cfg.Ledger.Recent(ctx, project, id, ask, true)
 	if err != nil {
 		return memory.Head{}, nil, err
@@ -38,6 +42,9 @@ func (s *Messages) History(ctx context.Context, project, id string, n int) (memo
 	if n == 0 {
 		own := h.Agent.Settings.LLM.MaxHistory
 		if own > ask && len(msgs) == ask {
+			if err := s.room(ctx, project, id, own); err != nil {
+				return memory.Head{}, nil, err
+			}
 			if h, msgs, err = s.cfg.Ledger.Recent(ctx, project, id, own, true); err != nil {
 				return memory.Head{}, nil, err
 			}
@@ -49,7 +56,49 @@ func (s *Messages) History(ctx context.Context, project, id string, n int) (memo
 
 // Recent returns an agent's head and its newest n messages of every role and state.
 func (s *Messages) Recent(ctx context.Context, project, id string, n int) (memory.Head, []memory.Message, error) {
+	if err := s.room(ctx, project, id, n); err != nil {
+		return memory.Head{}, nil, err
+	}
 	return s.cfg.Ledger.Recent(ctx, project, id, n, false)
+}
+
+// Room waits until a reader may keep so many bytes for each message of an agent from a Seq on,
+// beside what Each needs; see Config.Reads.
+func (s *Messages) Room(ctx context.Context, h *memory.Head, from int64, each int64) error {
+	if size := (h.NextSeq - from) * each; size >= 1<<20 {
+		return s.cfg.Reads.Take(ctx, h.Agent.Project, 4<<20+size)
+	}
+	return nil
+}
+
+// room waits until the newest n messages of an agent may be read at once; see Config.Reads.
+func (s *Messages) room(ctx context.Context, project, id string, n int) error {
+	if n <= maxQuick || s.cfg.Reads == nil {
+		return nil
+	}
+	h, err := s.cfg.Ledger.Head(ctx, project, id)
+	if err != nil {
+		return err
+	}
+	return s.roomFor(ctx, &h, int64(n))
+}
+
+// maxQuick is how many messages are read without room for them: as many as one page of an answer.
+const maxQuick = 64
+
+func (s *Messages) roomFor(ctx context.Context, h *memory.Head, n int64) error {
+	all := h.NextSeq - 1
+	if n = min(n, all); n <= maxQuick {
+		return nil
+	}
+	size := all * 1000 // of a ledger that an earlier version has written
+	if h.Tally != nil {
+		size = max(size, h.Tally.Bytes)
+	}
+	if size = size / all * n; size < 1<<20 {
+		return nil
+	}
+	return s.cfg.Reads.Take(ctx, h.Agent.Project, 2*size) // once as messages, once as an answer
 }
 
 // Head returns an agent's head.
@@ -59,24 +108,39 @@ func (s *Messages) Head(ctx context.Context, project, id string) (memory.Head, e
 
 // Page returns a part of an agent's ledger in order of Seq.
 func (s *Messages) Page(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
+	if q.Bytes > 0 {
+		if err := s.room(ctx, project, id, q.Limit); err != nil {
+			return nil, err
+		}
+	}
 	return s.cfg.Ledger.Messages(ctx, project, id, q)
 }
 
-// All reads every message of an agent, page by page.
-func (s *Messages) All(ctx context.Context, project, id string) ([]memory.Message, error) {
-	const page = 1000
-	var out []memory.Message
-	for after := int64(0); ; {
-		msgs, err := s.cfg.Ledger.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: after, Limit: page})
-		if err != nil {
-			return nil, err
+// Each calls fn with the messages of an agent that have a higher Seq than after, in order, as many
+// at a time as take about a megabyte. A message that changes meanwhile is as it was before or as it
+// is then. An error of fn ends it.
+func (s *Messages) Each(ctx context.Context, project, id string, after int64, fn func([]memory.Message) error) error {
+	q := memory.MessageQuery{AfterSeq: after, Limit: 1000, Bytes: 1 << 20}
+	return memory.EachPage(q, func(q memory.MessageQuery) ([]memory.Message, error) {
+		if q.AfterSeq > after { // more follow, and may be sent while they are read
+			if err := s.cfg.Reads.Take(ctx, project, 4<<20); err != nil {
+				return nil, err
+			}
 		}
-		out = append(out, msgs...)
-		if len(msgs) < page {
-			return out, nil
-		}
-		after = msgs[len(msgs)-1].Seq
+		return s.cfg.Ledger.Messages(ctx, project, id, q)
+	}, fn)
+}
+
+// All reads every message of an agent.
+func (s *Messages) All(ctx context.Context, project, id string) (out []memory.Message, err error) {
+	if err := s.room(ctx, project, id, math.MaxInt); err != nil {
+		return nil, err
 	}
+	err = s.Each(ctx, project, id, 0, func(msgs []memory.Message) error {
+		out = append(out, msgs...)
+		return nil
+	})
+	return out, err
 }
 
 // Change applies a decision to an agent, as every other method does: the change is on disk when
@@ -96,6 +160,9 @@ func (s *Messages) SinceBase(ctx context.Context, project, id string) (memory.He
 	for {
 		const spare = 16 // for messages that arrive meanwhile
 		n := max(h.NextSeq-max(h.Agent.Settings.Memory.BaseSeq, 1), 0) + spare
+		if err := s.roomFor(ctx, &h, n); err != nil {
+			return memory.Head{}, nil, err
+		}
 		var msgs []memory.Message
 		if h, msgs, err = s.cfg.Ledger.Recent(ctx, project, id, int(n), false); err != nil {
 			return memory.Head{}, nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/budget"
 	"github.com/heardlog/heardlog/internal/cache"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -34,6 +35,8 @@ type Config struct {
 	// Changed is called after a change of a live agent whose memory is saved every so many seconds.
 	// It must not block; nil ignores it.
 	Changed func(project, agentID string, seconds int)
+	// Held returns fault.Held for an agent under hold, which is not erased; nil holds none.
+	Held func(ctx context.Context, h *memory.Head) error
 	// Forget deletes what is kept of an agent outside the ledger, before the agent is erased; nil
 	// for nothing.
 	Forget func(ctx context.Context, project, agentID string) error
@@ -47,6 +50,9 @@ type Config struct {
 	// MaxMessages limits the messages in one agent's ledger, of every role and state; 0 means
 	// no limit. Answers to accepted messages are always stored.
 	MaxMessages int
+	// Reads limits the memory of reads of long ledgers, for contexts with budget.Hold; nil means no
+	// limit.
+	Reads *budget.Budget
 	// Quota limits what a project may store; nil means no limit.
 	Quota Quota
 	// Policy is the server's level of the window policy; the zero value is the default preset.

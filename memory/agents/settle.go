@@ -3,7 +3,6 @@ package agents
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/event"
@@ -121,14 +120,7 @@ func refer(view memory.AgentView, m *memory.Message) error {
 		return err
 	}
 	t := *m.Made().Request
-	t.Refer(func(seq int64) *memory.Message {
-		for i := range slices.Backward(last) {
-			if last[i].Seq == seq {
-				return &last[i]
-			}
-		}
-		return nil
-	})
+	t.Refer(func(seq int64) *memory.Message { return memory.FindSeq(last, seq) })
 	m.Amend(func(d *memory.Details) { d.Request = &t })
 	return nil
 }

@@ -1,7 +1,9 @@
 package context
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
@@ -30,14 +32,33 @@ func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, e
 	if err != nil {
 		return Snapshot{}, err
 	}
+	m := &h.Agent.Settings.Memory
+	return Snapshot{Agent: *h.Agent, Messages: inSnapshot(stored), Summary: m.Summary, ToolExchange: m.ToolExchange, Rev: h.Rev}, nil
+}
+
+// inSnapshot returns the messages that belong into a snapshot.
+func inSnapshot(stored []memory.Message) []memory.Message {
 	msgs := make([]memory.Message, 0, len(stored))
 	for i := range stored {
 		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Filed().Raw != "" {
 			msgs = append(msgs, *m)
 		}
 	}
-	m := &h.Agent.Settings.Memory
-	return Snapshot{Agent: *h.Agent, Messages: msgs, Summary: m.Summary, ToolExchange: m.ToolExchange, Rev: h.Rev}, nil
+	return msgs
+}
+
+// Read calls each with the messages of Snapshot, some at a time, for a memory that may be too long
+// to be held as a whole. It returns the head as of the beginning; a message that changes after the
+// first megabyte was read may be as it is then.
+func (s *Service) Read(ctx context.Context, project, id string, each func([]memory.Message) error) (memory.Head, error) {
+	h, err := s.messages.Head(ctx, project, id)
+	if err != nil {
+		return h, err
+	}
+	return h, s.messages.Each(ctx, project, id, max(h.Agent.Settings.Memory.BaseSeq, 1)-1, func(msgs []memory.Message) error {
+		end, _ := slices.BinarySearchFunc(msgs, h.NextSeq, func(m memory.Message, seq int64) int { return cmp.Compare(m.Seq, seq) })
+		return each(inSnapshot(msgs[:end]))
+	})
 }
 
 // Restore replaces an agent's memory with a snapshot, all or nothing and durable when it returns;

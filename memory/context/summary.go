@@ -76,13 +76,14 @@ func (s *Service) setSummary(ctx context.Context, ref memory.Ref, text string, u
 		if upToSeq >= h.NextSeq {
 			return memory.Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
 		}
+		erases := text == "" && m.Summary != ""
 		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.messages.NowMS(), upToSeq
 		if text == "" {
 			m.SummaryMS = 0
 			disown(m)
 		}
 		if upToSeq <= 0 || upToSeq < m.BaseSeq {
-			return memory.Change{}, nil
+			return memory.Change{Erases: erases}, nil
 		}
 		gone, err := leaving(view)
 		if err != nil {

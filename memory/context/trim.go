@@ -9,19 +9,43 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Summarizable returns the oldest messages of a memory, which a summary should cover before they
-// leave it: all but the newest keepRecent, without system messages. It does not separate tool calls
-// from their results.
-func (s *Service) Summarizable(ctx context.Context, project, id string, keepRecent int) (memory.Agent, []memory.Message, error) {
-	h, stored, err := s.messages.SinceBase(ctx, project, id)
+// Summarizable calls each with the oldest messages of a memory, some at a time, which a summary
+// should cover before they leave it: all but the newest keepRecent, without system messages. It
+// does not separate tool calls from their results. It returns the head as of the beginning.
+func (s *Service) Summarizable(ctx context.Context, project, id string, keepRecent int, each func([]memory.Message) error) (memory.Head, error) {
+	h, err := s.messages.Head(ctx, project, id)
 	if err != nil {
-		return memory.Agent{}, nil, err
+		return h, err
 	}
-	var out []memory.Message
-	for _, i := range window.Summarizable(windowMessages(stored), keepRecent) {
-		out = append(out, stored[i])
+	// First without the texts, which may be too long to be held as a whole.
+	var views []window.Message
+	var seqs []int64
+	after := max(h.Agent.Settings.Memory.BaseSeq, 1) - 1
+	const view = 640
+	if err := s.messages.Room(ctx, &h, after, view); err != nil {
+		return h, err
 	}
-	return *h.Agent, out, nil
+	err = s.messages.Each(ctx, project, id, after, func(msgs []memory.Message) error {
+		for i := range msgs {
+			v := msgs[i].ForWindow()
+			v.Text, v.Parts, v.ToolCalls = "", nil, nil // Links has their calls
+			views, seqs = append(views, v), append(seqs, msgs[i].Seq)
+		}
+		return nil
+	})
+	if err != nil {
+		return h, err
+	}
+	oldest := window.Summarizable(views, keepRecent)
+	return h, s.messages.Each(ctx, project, id, after, func(msgs []memory.Message) error {
+		out := make([]memory.Message, 0, len(msgs))
+		for i := range msgs {
+			if len(oldest) > 0 && seqs[oldest[0]] == msgs[i].Seq {
+				out, oldest = append(out, msgs[i]), oldest[1:]
+			}
+		}
+		return each(out)
+	})
 }
 
 // TrimRequest is how far a memory is trimmed. Exactly one field is set.

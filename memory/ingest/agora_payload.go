@@ -14,7 +14,7 @@ import (
 
 func labels(in looseObject, o *Omitted) map[string]string {
 	if in.bad {
-		o.add("payload.labels", "is not an object")
+		o.Add("payload.labels", "is not an object")
 	}
 	size := 0
 	var out map[string]string
@@ -23,18 +23,18 @@ func labels(in looseObject, o *Omitted) map[string]string {
 		field := "payload.labels." + text.Clip(k, 60)
 		var v string
 		if json.Unmarshal(in.m[k], &v) != nil {
-			o.add(field, "is not a string")
+			o.Add(field, "is not a string")
 			continue
 		}
 		if size+len(k)+len(v) > input.MaxMetadataBytes || len(out) == input.MaxMetadata {
-			o.add(field, "is beyond the %d labels of %d bytes that are kept", input.MaxMetadata, input.MaxMetadataBytes)
+			o.Add(field, "is beyond the %d labels of %d bytes that are kept", input.MaxMetadata, input.MaxMetadataBytes)
 			continue
 		}
 		size += len(k) + len(v)
 		if out == nil {
 			out = map[string]string{}
 		}
-		out[cutText(field, k, input.MaxMetadataBytes, o)] = cutText(field, v, input.MaxMetadataBytes, o)
+		out[o.Cut(field, k, input.MaxMetadataBytes)] = o.Cut(field, v, input.MaxMetadataBytes)
 	}
 	return out
 }
@@ -78,7 +78,7 @@ const cutKey = "heardlog_cut"
 // decode returns the message. ok is false for a role that no memory has, such as system.
 func (m *message) decode(at string, o *Omitted) (out memory.Message, ok bool) {
 	if m.Role.bad {
-		o.add(at+"role", "is not a string")
+		o.Add(at+"role", "is not a string")
 	}
 	out.Role = memory.Role(m.Role.s)
 	if out.Role != memory.User && out.Role != memory.Assistant {
@@ -118,10 +118,10 @@ func (m *message) decode(at string, o *Omitted) (out memory.Message, ok bool) {
 func (m *message) metadata(field string, o *Omitted) map[string]json.RawMessage {
 	switch {
 	case m.Metadata.bad:
-		o.add(field, "is not an object")
+		o.Add(field, "is not an object")
 		return nil
 	case len(m.Metadata.m) > input.MaxMetadata:
-		o.add(field, "has %d keys; at most %d are kept", len(m.Metadata.m), input.MaxMetadata)
+		o.Add(field, "has %d keys; at most %d are kept", len(m.Metadata.m), input.MaxMetadata)
 		return nil
 	}
 	in := make(map[string]json.RawMessage, len(m.Metadata.m))
@@ -129,7 +129,7 @@ func (m *message) metadata(field string, o *Omitted) map[string]json.RawMessage 
 		in[strings.ReplaceAll(k, "\x00", "\uFFFD")] = input.ReplaceNUL(v)
 	}
 	out, err := input.Metadata(field, in)
-	o.addError(err)
+	o.AddError(err)
 	return out
 }
 
@@ -153,7 +153,7 @@ func (m *message) derived(out *memory.Message, at string, o *Omitted) {
 	if raw := m.Metadata.m["interrupt_timestamp"]; raw != nil && json.Unmarshal(raw, &when) == nil {
 		out.InterruptMS = when.time(at+"metadata.interrupt_timestamp", o)
 	}
-	out.Generated = cutText(at+"metadata.original", text("original"), memory.MaxText, o)
+	out.Generated = o.Cut(at+"metadata.original", text("original"), memory.MaxText)
 }
 
 type agentErr struct {

@@ -7,45 +7,14 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
 )
 
-// maxOmitted is how many fields Omitted names.
-const maxOmitted = 10
-
 // Omitted lists the fields of a notification that were left out or changed.
-type Omitted struct {
-	N    int // how many
-	list []string
-}
-
-// String names the fields and why, at most ten of them. It returns "" if there are none.
-func (o *Omitted) String() string {
-	s := strings.Join(o.list, "; ")
-	if more := o.N - len(o.list); more > 0 {
-		s += fmt.Sprintf("; and %d more", more)
-	}
-	return s
-}
-
-func (o *Omitted) add(field, format string, args ...any) {
-	if o.N++; len(o.list) < maxOmitted {
-		o.list = append(o.list, text.Clip(field, 120)+": "+fmt.Sprintf(format, args...))
-	}
-}
-
-// addError adds the field that an error is about, if err is not nil.
-func (o *Omitted) addError(err error) {
-	if err != nil {
-		field, text, _ := strings.Cut(err.Error(), ": ")
-		o.add(field, "%s", text)
-	}
-}
+type Omitted = input.Omitted
 
 // textOrNumber is a string, or a number, which is taken as its digits: some senders write IDs so.
 type textOrNumber string
@@ -93,11 +62,11 @@ func (n *wholeNumber) UnmarshalJSON(b []byte) error {
 // that cannot be a time is left out.
 func (n wholeNumber) time(field string, o *Omitted) int64 {
 	if n > 0 && n < 1e9 {
-		o.addError(fault.At(fault.Invalid, field, "%d is not a time in Unix seconds or milliseconds", n))
+		o.AddError(fault.At(fault.Invalid, field, "%d is not a time in Unix seconds or milliseconds", n))
 		return 0
 	}
 	ms, err := input.Millis(field, int64(n))
-	o.addError(err)
+	o.AddError(err)
 	return ms
 }
 
@@ -126,22 +95,9 @@ func (t *looseText) UnmarshalJSON(b []byte) error {
 // text returns the string, cut to limit bytes.
 func (t looseText) text(field string, limit int, o *Omitted) string {
 	if t.bad {
-		o.add(field, "is not a string")
+		o.Add(field, "is not a string")
 	}
-	return cutText(field, t.s, limit, o)
-}
-
-// cutText returns a text as it can be stored: repaired, and cut to limit bytes.
-func cutText(field, s string, limit int, o *Omitted) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	o.add(field, "is %d bytes long; the first %d are kept", len(s), limit)
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
+	return o.Cut(field, t.s, limit)
 }
 
 // looseObject is an object. It is bad and empty if something else comes in its place.
@@ -176,7 +132,7 @@ func (l *looseList[T]) UnmarshalJSON(b []byte) error {
 	for i, r := range raw {
 		var v T
 		if string(r) == "null" || json.Unmarshal(r, &v) != nil {
-			if l.lost++; l.lost <= maxOmitted {
+			if l.lost++; l.lost <= input.MaxOmitted {
 				l.wrong = append(l.wrong, i)
 			}
 			continue
@@ -189,14 +145,14 @@ func (l *looseList[T]) UnmarshalJSON(b []byte) error {
 // list returns the last limit entries and the index of each in the list that came.
 func (l looseList[T]) list(field string, limit int, o *Omitted) (items []T, at []int) {
 	if l.bad {
-		o.add(field, "is not a list")
+		o.Add(field, "is not a list")
 	}
 	for _, i := range l.wrong {
-		o.add(fmt.Sprintf("%s[%d]", field, i), "cannot be read")
+		o.Add(fmt.Sprintf("%s[%d]", field, i), "cannot be read")
 	}
 	o.N += l.lost - len(l.wrong)
 	if over := len(l.items) - limit; over > 0 {
-		o.add(field, "has %d entries; the last %d are kept", len(l.items), limit)
+		o.Add(field, "has %d entries; the last %d are kept", len(l.items), limit)
 		return l.items[over:], l.at[over:]
 	}
 	return l.items, l.at
@@ -222,13 +178,13 @@ func content(field string, raw json.RawMessage, o *Omitted) (text string, parts 
 			}
 		}
 		s = strings.Join(texts, "\n")
-		o.add(field, "is too long; its texts are kept without their parts")
+		o.Add(field, "is too long; its texts are kept without their parts")
 	default:
 		var b bytes.Buffer
 		if json.Compact(&b, raw) == nil {
 			s = b.String()
 		}
-		o.add(field, "is not text; it is kept as JSON")
+		o.Add(field, "is not text; it is kept as JSON")
 	}
-	return cutText(field, s, memory.MaxText, o), nil, len(s) > memory.MaxText
+	return o.Cut(field, s, memory.MaxText), nil, len(s) > memory.MaxText
 }

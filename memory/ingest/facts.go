@@ -39,6 +39,9 @@ func (f facts) merge(n Notice) (_ facts, better bool) {
 	if !slices.Contains(f.Notices, n.ID) && len(f.Notices) < maxNotices {
 		f.Notices = slices.Sorted(slices.Values(append(slices.Clone(f.Notices), n.ID)))
 	}
+	if n.Hosted != nil {
+		f.Hosted = mergeHosted(f.Hosted, n.Hosted)
+	}
 	if len(n.History) > 0 {
 		digest := digestOf(n.History)
 		if better = cmp.Or(cmp.Compare(len(n.History), f.Messages), cmp.Compare(digest, f.Digest)) > 0; better {
@@ -81,6 +84,18 @@ func mergeTurns(t, o memory.ArchiveTurn) memory.ArchiveTurn {
 		EndType: max(t.EndType, o.EndType), CausedBy: max(t.CausedBy, o.CausedBy), Reason: max(t.Reason, o.Reason), Details: max(t.Details, o.Details),
 		E2EMS: max(t.E2EMS, o.E2EMS), TokenMS: max(t.TokenMS, o.TokenMS), SentenceMS: max(t.SentenceMS, o.SentenceMS), Code: max(t.Code, o.Code),
 	}
+}
+
+// mergeHosted returns what two reports of a call say of it.
+func mergeHosted(a, b *memory.HostedCall) *memory.HostedCall {
+	out := *b
+	if a != nil {
+		out.EndReason, out.RecordingURL = max(a.EndReason, b.EndReason), max(a.RecordingURL, b.RecordingURL)
+		if a.CostUSD != nil && (b.CostUSD == nil || *a.CostUSD > *b.CostUSD) {
+			out.CostUSD = a.CostUSD
+		}
+	}
+	return &out
 }
 
 // mergeLabels returns the labels of both sets. Of two values of a label it takes the greater one,

@@ -25,6 +25,10 @@ type Notice struct {
 	History []memory.Message
 	Turns   []memory.ArchiveTurn
 	Errors  []memory.ArchiveError
+	// Hosted is set if the notice is the report of a call that is over, by a hosted platform. Its
+	// History is complete: nothing is derived for it. User is the caller, and Key finds the call.
+	Hosted    *memory.HostedCall
+	User, Key string
 }
 
 // Fields that a message of a history may have; the bits of memory.Archive.Told.

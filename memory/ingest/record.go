@@ -17,6 +17,13 @@ func (f facts) agent(old memory.Agent, n Notice, now int64) memory.Agent {
 	out.Settings.Archive = (*memory.Archive)(&f)
 	out.Settings.Channel = max(old.Settings.Channel, n.Channel)
 	out.Settings.Labels = mergeLabels(old.Settings.Labels, n.Labels)
+	if n.Hosted != nil {
+		// A caller that is known stays: what was stored is sealed with that caller's key.
+		out.Settings.Scope.UserID = cmp.Or(old.Settings.Scope.UserID, n.User)
+		if n.Key != "" {
+			out.Settings.Call.Keys = []string{n.Key}
+		}
+	}
 	// So that history returns all messages.
 	out.Settings.LLM.MaxHistory = max(memory.DefaultMaxHistory, f.Messages)
 	if f.StartMS != 0 {
@@ -42,6 +49,13 @@ func (f facts) agent(old memory.Agent, n Notice, now int64) memory.Agent {
 
 // history returns the history that the stored messages derive from, without what other facts added.
 func (f *facts) history(stored []memory.Message) []memory.Message {
+	if f.Hosted != nil {
+		out := slices.Clone(stored[:min(len(stored), f.Messages)])
+		for i := range out {
+			out[i].GivenTurn = true
+		}
+		return out
+	}
 	out := make([]memory.Message, 0, len(stored))
 	for i, m := range stored {
 		if i >= len(f.Told) {
@@ -71,15 +85,18 @@ func (f *facts) history(stored []memory.Message) []memory.Message {
 
 // messages returns the agent's messages: those of the history, with fields that it lacks filled in
 // from the other facts.
-func (f *facts) messages(history []memory.Message, startMS int64) []memory.Message {
+func (f *facts) messages(history []memory.Message, a *memory.Agent) []memory.Message {
 	given := !slices.ContainsFunc(history, func(m memory.Message) bool { return !m.GivenTurn })
 	out := make([]memory.Message, len(history))
-	h := memory.NewHead(memory.Agent{}, nil, 0)
+	h := memory.NewHead(memory.Agent{Settings: memory.Settings{Scope: a.Settings.Scope}}, nil, 0)
 	for i, m := range history {
 		if m.GivenTurn = given; given {
 			m.TurnID = max(m.TurnID, h.LastTurn, 0)
 		}
 		out[i], _ = h.Place(m, 0, 0, false) // it refuses decreasing turns only
+	}
+	if f.Hosted != nil {
+		return out
 	}
 	rows := f.rows(out, given)
 	for from := 0; from < len(out); {
@@ -91,7 +108,7 @@ func (f *facts) messages(history []memory.Message, startMS int64) []memory.Messa
 		if row == nil {
 			row = &turnRow{}
 		}
-		row.fill(turn, startMS)
+		row.fill(turn, a.StartMS)
 		from = to
 	}
 	return out

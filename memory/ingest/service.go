@@ -42,7 +42,7 @@ func (s Service) create(ctx context.Context, project string, n Notice) error {
 	}
 	f, _ := facts{}.merge(n)
 	a := f.agent(memory.Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.Memory.Messages.NowMS())
-	msgs := f.messages(n.History, a.StartMS)
+	msgs := f.messages(n.History, &a)
 	for i := range msgs {
 		msgs[i].Seq, msgs[i].Rev = int64(i+1), 1
 	}
@@ -86,7 +86,7 @@ func (s Service) change(view memory.AgentView, h *memory.Head, n Notice) (memory
 	a := f.agent(*h.Agent, n, s.Memory.Messages.NowMS())
 	a.Rev = h.Rev + 1
 	c := memory.Change{Agent: &a}
-	if !better && a.StartMS == h.Agent.StartMS && slices.Equal(f.Turns, old.Turns) && slices.Equal(f.Errors, old.Errors) {
+	if !better && a.StartMS == h.Agent.StartMS && a.Settings.Scope == h.Agent.Settings.Scope && slices.Equal(f.Turns, old.Turns) && slices.Equal(f.Errors, old.Errors) {
 		return c, nil // nothing that the messages derive from has changed
 	}
 	stored, err := view.Last(old.Messages)
@@ -97,7 +97,7 @@ func (s Service) change(view memory.AgentView, h *memory.Head, n Notice) (memory
 	if !better {
 		history = old.history(stored)
 	}
-	for i, m := range f.messages(history, a.StartMS) {
+	for i, m := range f.messages(history, &a) {
 		m.Seq, m.Rev = int64(i+1), a.Rev
 		switch {
 		case i >= len(stored):

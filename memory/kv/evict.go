@@ -320,7 +320,7 @@ func (s *Service) collect(ctx context.Context) (err error) {
 		if e != nil || p.gc.Strategy == "" { // the agent is gone
 			continue
 		}
-		if _, e = s.evict(ctx, &p, eviction{GC: p.gc}, due.reads); e != nil {
+		if _, e = s.evict(ctx, &p, eviction{GC: p.gc}, due.reads); e != nil && !fault.Is(e, fault.Held) {
 			err = errors.Join(err, fmt.Errorf("evict keys: %w", e))
 		}
 	}

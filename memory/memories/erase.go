@@ -2,7 +2,6 @@ package memories
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -31,22 +30,30 @@ const erasePage = 100
 // one of them in its scope, or with no user in its scope but joined for that user alone
 // (properties.remote_rtc_uids), every message with the user's scope in other ledgers, and the
 // user's records. It reads all agents of the project and calls before with each that it is about to
-// erase. What is created while it runs may stay; repeating it is safe.
+// erase. What is created while it runs may stay; repeating it is safe. If one of the agents
+// is under hold, it erases nothing and returns fault.Held.
 func (s Service) EraseUser(ctx context.Context, project string, names []string, before func(*memory.Agent) error) (out Erased, err error) {
 	if len(names) == 0 || slices.Contains(names, "") {
 		return out, fault.At(fault.Invalid, "user", "must not be empty")
 	}
 	is := func(id string) bool { return slices.Contains(names, id) }
-	err = s.eachAgent(ctx, project, func(a *memory.Agent) error {
-		uids := remoteUIDs(a)
-		owner := a.Settings.Scope.UserID
+	own := func(a *memory.Agent) bool {
+		uids := a.RemoteUIDs()
+		return is(a.Settings.Scope.UserID) || a.Settings.Scope.UserID == "" && len(uids) == 1 && is(uids[0])
+	}
+	err = s.checkHolds(ctx, project, own)
+	if err != nil {
+		return out, err
+	}
+	err = s.eachAgent(ctx, project, func(h *memory.Head) error {
+		a := h.Agent
 		switch {
-		case is(owner), owner == "" && len(uids) == 1 && is(uids[0]):
+		case own(a):
 			if err := before(a); err != nil {
 				return err
 			}
 			return s.eraseOne(ctx, a, &out)
-		case slices.ContainsFunc(uids, is):
+		case slices.ContainsFunc(a.RemoteUIDs(), is):
 			if out.SharedN++; len(out.Shared) < maxShared {
 				out.Shared = append(out.Shared, a.ID)
 			}
@@ -71,10 +78,27 @@ func (s Service) EraseUser(ctx context.Context, project string, names []string, 
 	return out, nil
 }
 
+// checkHolds returns fault.Held if one of those agents is under hold, before any is erased.
+func (s Service) checkHolds(ctx context.Context, project string, of func(*memory.Agent) bool) error {
+	if fault.Is(s.Holds.CheckProject(ctx, project), fault.Held) {
+		return s.eachAgent(ctx, project, func(h *memory.Head) error {
+			if !of(h.Agent) {
+				return nil
+			}
+			return s.Holds.CheckAgent(ctx, h)
+		})
+	}
+	return nil
+}
+
 // EraseProject erases all agents of a project, the items that are in no agent's ledger, and all
-// records. What is created while it runs may stay; repeating it is safe.
+// records. What is created while it runs may stay; repeating it is safe. A project with a hold is
+// refused with fault.Held.
 func (s Service) EraseProject(ctx context.Context, project string) (out Erased, err error) {
-	if err := s.eachAgent(ctx, project, func(a *memory.Agent) error { return s.eraseOne(ctx, a, &out) }); err != nil {
+	if err := s.Holds.CheckProject(ctx, project); err != nil {
+		return out, err
+	}
+	if err := s.eachAgent(ctx, project, func(h *memory.Head) error { return s.eraseOne(ctx, h.Agent, &out) }); err != nil {
 		return out, err
 	}
 	if out.Memories, err = s.Clear(ctx, project, window.UserLevel, window.Scope{}); err != nil {
@@ -89,14 +113,14 @@ func (s Service) EraseProject(ctx context.Context, project string) (out Erased, 
 }
 
 // eachAgent calls fn, which may erase it, with each agent of a project.
-func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.Agent) error) error {
+func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.Head) error) error {
 	for q := (memory.AgentQuery{Project: project, Limit: erasePage, NoTotal: true}); ; {
 		page, err := s.Memory.Agents.List(ctx, q)
 		if err != nil {
 			return err
 		}
 		for i := range page.Heads {
-			if err := fn(page.Heads[i].Agent); err != nil {
+			if err := fn(&page.Heads[i]); err != nil {
 				return err
 			}
 		}
@@ -115,23 +139,4 @@ func (s Service) eraseOne(ctx context.Context, a *memory.Agent, out *Erased) err
 		out.Agents++
 	}
 	return err
-}
-
-// remoteUIDs returns the users that the join named.
-func remoteUIDs(a *memory.Agent) []string {
-	var p struct {
-		UIDs []json.RawMessage `json:"remote_rtc_uids"`
-	}
-	if json.Unmarshal(a.Properties, &p) != nil {
-		return nil
-	}
-	var out []string
-	for _, raw := range p.UIDs {
-		var s string
-		if json.Unmarshal(raw, &s) != nil { // a number
-			s = string(raw)
-		}
-		out = append(out, s)
-	}
-	return out
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/hold"
 	"github.com/heardlog/heardlog/memory/requests"
 	"github.com/heardlog/heardlog/memory/window"
 	"github.com/heardlog/heardlog/store/record"
@@ -49,6 +50,7 @@ type Service struct {
 	Store  Store         // finds the messages of Ledger
 	// Records are erased with their user or project.
 	Records record.Store
+	Holds   *hold.Service
 	NewID   func() string
 	// Events returns the stored events of an agent that hold words of messages that its ledger has
 	// as removed, with bodies that do not. nil = there are no events. It is called in decisions.

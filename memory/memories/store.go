@@ -88,8 +88,8 @@ func PlaceOf(id string) (prefix string, seq int64, ok bool) {
 	return prefix, seq, err == nil && seq > 0 && isUUID(prefix+"00000000")
 }
 
-// here stands in a stored row for the agent in whose ledger the message is. It also precedes IDs
-// that begin with it.
+// here is how a stored row names the agent in whose ledger the message is. Other IDs that begin
+// with it get a second one in front.
 const here = "="
 
 // Stored returns the columns id and agent_id of the row of a message in an agent's ledger. They are

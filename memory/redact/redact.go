@@ -115,7 +115,7 @@ func (r Rules) Check(field string) error {
 	for _, name := range slices.Sorted(maps.Keys(r.Own)) {
 		at := field + ".own." + clip(name)
 		if len(name) > MaxName || !ownName.MatchString(name) || slices.Contains(Types(), name) {
-			return fault.At(fault.Invalid, at, "must have a name of 1 to %d small letters, digits and dashes that is none of %s", MaxName, strings.Join(Types(), ", "))
+			return fault.At(fault.Invalid, at, "must have a name of 1 to %d small letters, digits and dashes, and none of the names %s", MaxName, strings.Join(Types(), ", "))
 		}
 		if n := len(r.Own[name]); n == 0 || n > MaxPattern {
 			return fault.At(fault.Invalid, at, "must have 1 to %d bytes, not %d", MaxPattern, n)

@@ -60,7 +60,7 @@ func Turn(ctx context.Context, s *agents.Messages, project, id string, turn int6
 	msgs = slices.DeleteFunc(msgs, func(m memory.Message) bool { return m.Made().Request == nil })
 	out := make([]Request, 0, len(msgs))
 	for _, m := range msgs[max(0, len(msgs)-maxAnswers):] {
-		t, err := forAnswer(ctx, s, project, id, m)
+		t, err := ForAnswer(ctx, s, project, id, m)
 		if err != nil {
 			return nil, err
 		}
@@ -69,8 +69,8 @@ func Turn(ctx context.Context, s *agents.Messages, project, id string, turn int6
 	return out, nil
 }
 
-// forAnswer returns what the LLM was given for an answer.
-func forAnswer(ctx context.Context, s *agents.Messages, project, id string, answer memory.Message) (t Request, err error) {
+// ForAnswer returns what the LLM was given for an answer that has a Request.
+func ForAnswer(ctx context.Context, s *agents.Messages, project, id string, answer memory.Message) (t Request, err error) {
 	found, first := map[int64]*memory.Message{}, max(1, answer.Seq-leftOutWithin)
 	read := func(from, to int64) { // up to to, not included
 		for more := true; more && from < to && err == nil; {

@@ -176,7 +176,12 @@ func (k *Keeper) settle(ctx context.Context, j job.Key) (job.Result, error) {
 		later := record.Change{ID: noteID(project, id, again), Body: []byte("{}"), If: record.Any}
 		return job.Result{}, k.change(ctx, at, done, later)
 	}
-	if err := k.Erase(ctx, project, id); err != nil && !fault.Is(err, fault.NotFound) {
+	err = k.Erase(ctx, project, id)
+	if fault.Is(err, fault.Held) { // a hold may last for years
+		later := record.Change{ID: noteID(project, id, now+day.Milliseconds()), Body: []byte("{}"), If: record.Any}
+		return job.Result{}, k.change(ctx, at, done, later)
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) {
 		return job.Result{}, err
 	}
 	return job.Done("erased"), k.change(ctx, at, done)

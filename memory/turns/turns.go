@@ -4,7 +4,9 @@
 package turns
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
@@ -48,60 +50,73 @@ const (
 	EndError       = "error"
 )
 
-// Of returns the turns of a ledger in order. It is a pure function of the messages.
+// Of returns the turns of a ledger, which is in order of Seq. It is a pure function of the
+// messages.
 func Of(msgs []memory.Message) []Row {
-	var rows []Row
-	greetings := 0
-	told := shownTurns(msgs)
-	for _, m := range memory.ByTurn(msgs) {
-		if m.State == memory.Superseded || m.Role.Instructs() || !told[m.TurnID].shows(&m) {
+	t := table{}
+	t.add(msgs)
+	return t.rows()
+}
+
+// table is made of messages in order of Seq, some at a time.
+type table map[int64]*shownTurn
+
+// shownTurn is a turn and how it is shown if the memory was rebuilt with copies. Copies make no
+// second turn, and do not belong to the turn that was open then. A message added to a turn of
+// copies belongs to the turn that they were copied from. own is set for a turn that has more than
+// copies, started for one that started without a copy.
+type shownTurn struct {
+	started, own bool
+	row          *Row // nil before its first message that is shown
+}
+
+func (t table) add(msgs []memory.Message) {
+	for i := range msgs {
+		m := &msgs[i]
+		own := m.Filed().CopyOf == 0
+		turn := t[m.TurnID]
+		if turn == nil {
+			turn = &shownTurn{started: own}
+			t[m.TurnID] = turn
+		}
+		turn.own = turn.own || own
+		if m.State == memory.Superseded || m.Role.Instructs() || !own && turn.started {
 			continue
 		}
-		if len(rows) == 0 || rows[len(rows)-1].TurnID != m.TurnID {
-			row := Row{TurnID: m.TurnID, StartMS: m.Timestamp, StartType: startType(m)}
-			switch row.StartType {
-			case StartGreeting:
-				greetings++
-				row.GreetNth = greetings
-			case StartSilence:
-				row.Action = "speak"
+		if turn.row == nil {
+			turn.row = &Row{TurnID: m.TurnID, StartMS: m.Timestamp, StartType: startType(m)}
+			if turn.row.StartType == StartSilence {
+				turn.row.Action = "speak"
 				if m.Role == memory.User {
-					row.Action = "think"
+					turn.row.Action = "think"
 				}
 			}
-			rows = append(rows, row)
 		}
 		if m.Role == memory.Assistant || m.Failure != nil {
-			rows[len(rows)-1].end(m)
+			turn.row.end(m)
+		}
+	}
+}
+
+func (t table) rows() []Row {
+	var rows []Row
+	for _, turn := range t {
+		if turn.own && turn.row != nil {
+			rows = append(rows, *turn.row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.TurnID, b.TurnID) })
+	greetings := 0
+	for i := range rows {
+		if rows[i].StartType == StartGreeting {
+			greetings++
+			rows[i].GreetNth = greetings
 		}
 	}
 	return rows
 }
 
-// shownTurn is how a turn is shown if the memory was rebuilt with copies. Copies make no second
-// turn, and do not belong to the turn that was open then. A message added to a turn of copies
-// belongs to the turn that they were copied from.
-type shownTurn struct{ started, own bool }
-
-func (t shownTurn) shows(m *memory.Message) bool {
-	return t.own && (m.Filed().CopyOf == 0 || !t.started)
-}
-
-// shownTurns returns the turns: own are those with more than copies, started those that started
-// without a copy.
-func shownTurns(msgs []memory.Message) map[int64]shownTurn {
-	out := map[int64]shownTurn{}
-	for i := range msgs { // in order of Seq
-		m := &msgs[i]
-		t, known := out[m.TurnID]
-		own := m.Filed().CopyOf == 0
-		t.started, t.own = t.started || !known && own, t.own || own
-		out[m.TurnID] = t
-	}
-	return out
-}
-
-func startType(m memory.Message) string {
+func startType(m *memory.Message) string {
 	switch {
 	case m.Source == memory.SourceGreeting:
 		return StartGreeting
@@ -115,7 +130,7 @@ func startType(m memory.Message) string {
 	return StartVoice
 }
 
-func (r *Row) end(m memory.Message) {
+func (r *Row) end(m *memory.Message) {
 	r.EndMS, r.EndType, r.Clamped = m.Timestamp, EndOK, false
 	if t := m.Timings; t != nil {
 		r.EndMS = max(r.EndMS, t.StartMS+t.TotalMS)
@@ -146,8 +161,16 @@ func Read(ctx context.Context, s *agents.Messages, project, id string) (memory.A
 	if err != nil {
 		return memory.Agent{}, nil, err
 	}
-	msgs, err := s.All(ctx, project, id)
-	return *h.Agent, Of(h.Agent.Settings.Memory.Own(msgs)), err
+	const row = 512
+	if err := s.Room(ctx, &h, h.Agent.Settings.Memory.OwnSince(), row); err != nil {
+		return memory.Agent{}, nil, err
+	}
+	t := table{}
+	err = s.Each(ctx, project, id, h.Agent.Settings.Memory.OwnSince(), func(msgs []memory.Message) error {
+		t.add(msgs)
+		return nil
+	})
+	return *h.Agent, t.rows(), err
 }
 
 // StartMetadata returns start.metadata of the turn table.

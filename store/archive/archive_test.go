@@ -365,7 +365,7 @@ func TestDamaged(t *testing.T) {
 			change := fresh.Update(ctx, "p", f.call.ID, func(memory.AgentView) (memory.Change, error) {
 				return memory.Change{Agent: new(f.call)}, nil
 			})
-			exported := archive.Source{From: source{f.s}, Archive: a}.Export(ctx, export.Scope{}, func(export.Record) error { return nil })
+			exported := archive.Source{Reader: source{s: f.s}, Archive: a}.Export(ctx, export.Scope{}, func(export.Record) error { return nil })
 			for what, err := range map[string]error{"recent": recent, "a page": page, "items": items, "a change": change, "an export": exported} {
 				if !fault.Is(err, fault.Unavailable) || !errors.Is(err, memory.ErrArchive) || !strings.Contains(err.Error(), filepath.Base(object)) {
 					t.Errorf("%s: %v", what, err)
@@ -380,7 +380,10 @@ func TestDamaged(t *testing.T) {
 }
 
 // source exports the raw rows of a store.
-type source struct{ s *store.SQLite }
+type source struct {
+	archive.Reader
+	s *store.SQLite
+}
 
 // Export implements export.Source.
 func (s source) Export(ctx context.Context, _ export.Scope, each func(export.Record) error) error {

@@ -208,7 +208,7 @@ func (c *Call) page(q memory.MessageQuery) (out []memory.Message) {
 	for _, id := range q.IDs {
 		ids[id] = true
 	}
-	from := 0
+	from, size := 0, int64(0)
 	if len(ids) == 0 && q.Turn == nil {
 		from = sort.Search(len(c.Messages), func(i int) bool { return c.Messages[i].Seq > q.AfterSeq })
 	}
@@ -227,8 +227,11 @@ func (c *Call) page(q memory.MessageQuery) (out []memory.Message) {
 			continue
 		}
 		out = append(out, *m)
-		if len(ids) == 0 && q.Turn == nil && len(out) == max(q.Limit, 1) {
-			break
+		if len(ids) == 0 && q.Turn == nil {
+			size += m.Bytes()
+			if len(out) == max(q.Limit, 1) || q.Bytes > 0 && size >= q.Bytes {
+				break
+			}
 		}
 	}
 	return out

@@ -162,7 +162,8 @@ func (k *Keeper) Move(ctx context.Context, ref memory.Ref) (bool, error) {
 	}
 	m.Object = cold.Object
 	if err := k.freeze(ctx, m); err != nil {
-		if errors.Is(err, memory.ErrStale) { // it was changed: the next pass looks again
+		// It was changed, or is under hold: the next pass looks again.
+		if errors.Is(err, memory.ErrStale) || fault.Is(err, fault.Held) {
 			return false, nil
 		}
 		return false, err
@@ -192,24 +193,22 @@ func (k *Keeper) freeze(ctx context.Context, m memory.Move) error {
 func (k *Keeper) read(ctx context.Context, st *memory.Stored) (*Call, error) {
 	c := &Call{Agent: *st.Head.Agent}
 	size := 0
-	for q := (memory.MessageQuery{Limit: 500}); ; {
-		list, err := k.Rows.Page(ctx, st.No, q)
-		if err != nil {
-			return nil, err
-		}
+	err := memory.EachPage(memory.MessageQuery{Limit: 500}, func(q memory.MessageQuery) ([]memory.Message, error) {
+		return k.Rows.Page(ctx, st.No, q)
+	}, func(list []memory.Message) error {
 		for i := range list {
 			m := &list[i]
 			size += len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts)
 		}
 		if c.Messages = append(c.Messages, list...); size > maxBytes {
-			return nil, errTooLarge
+			return errTooLarge
 		}
-		if len(list) < q.Limit {
-			break
-		}
-		q.AfterSeq = list[len(list)-1].Seq
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	err := k.Rows.AgentEvents(ctx, st.Head.Agent.Project, st.Head.Agent.ID, func(e webhook.Event) error {
+	err = k.Rows.AgentEvents(ctx, st.Head.Agent.Project, st.Head.Agent.ID, func(e webhook.Event) error {
 		if size += len(e.Body); size > maxBytes {
 			return errTooLarge
 		}

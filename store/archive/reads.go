@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"sort"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -72,11 +71,11 @@ func (r Reads) fill(ctx context.Context, list []memories.Item) (moved bool, err 
 			}
 			calls[ref] = c
 		}
-		at := sort.Search(len(c.Messages), func(i int) bool { return c.Messages[i].Seq >= it.Message.Seq })
-		if at == len(c.Messages) || c.Messages[at].Seq != it.Message.Seq {
+		m := memory.FindSeq(c.Messages, it.Message.Seq)
+		if m == nil {
 			return true, nil
 		}
-		it.Message, it.Cold = c.Messages[at], false
+		it.Message, it.Cold = *m, false
 	}
 	return false, nil
 }

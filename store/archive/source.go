@@ -3,16 +3,24 @@ package archive
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/statements"
 )
 
-// Source exports a store with the calls that are in an archive, so that an export or a backup is
-// complete in itself.
+// Reader is a store that is open for reading.
+type Reader interface {
+	export.Source
+	export.Prober
+	io.Closer
+}
+
+// Source is a store that is exported with the calls that are in an archive, so that an export or a
+// backup is complete in itself.
 type Source struct {
-	From    export.Source
+	Reader
 	Archive *Archive
 }
 
@@ -22,7 +30,7 @@ const ahead = 16
 // Export implements export.Source.
 func (s Source) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	x := exporting{s, ctx, sc, each, nil, map[memory.Ref]*memory.Cold{}}
-	err := s.From.Export(ctx, sc, x.record)
+	err := s.Reader.Export(ctx, sc, x.record)
 	if err == nil {
 		err = x.flush(0)
 	}

@@ -175,7 +175,7 @@ func moveOf(st *memory.Stored, cold *memory.Cold, c *Call) (memory.Move, error) 
 		return memory.Move{}, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	return memory.Move{
-		Ref: a.Ref(), Version: memory.Version{No: st.No, Rev: st.Head.Rev, Ver: st.Ver}, Private: private, Messages: len(c.Messages), Events: c.Events,
+		Ref: a.Ref(), Version: memory.Version{No: st.No, Rev: st.Head.Rev, Ver: st.Ver}, Private: private, User: a.Settings.Scope.UserID, Messages: len(c.Messages), Events: c.Events,
 	}, nil
 }
 

@@ -54,6 +54,7 @@ type settings struct {
 	Call         memory.Call        `json:"call,omitzero"`
 	Filler       *memory.Filler     `json:"filler,omitempty"`
 	Upstreams    []upstream         `json:"upstreams,omitempty"`
+	Realtime     *upstream          `json:"realtime,omitempty"`
 	WarnedMS     int64              `json:"warned_ms,omitempty"`
 	LeaveKey     string             `json:"leave_key,omitempty"`
 	Archive      *memory.Archive    `json:"archive,omitempty"`
@@ -80,6 +81,22 @@ type upstream struct {
 	Cache    string `json:"cache,omitempty"`
 }
 
+// revealed returns an upstream with its secrets in clear.
+func revealed(u *memory.Upstream) upstream {
+	return upstream{
+		Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.RevealMap(u.Headers),
+		Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
+	}
+}
+
+// hidden returns an upstream whose secrets are not shown.
+func (u *upstream) hidden() memory.Upstream {
+	return memory.Upstream{
+		Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.Map(u.Headers),
+		Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
+	}
+}
+
 // settingsJSON leaves out every zero field, for most settings of an agent are: lists of agents and
 // the start of a server spend most of their time in reading settings.
 var settingsJSON = fastjson.JoinOptions(
@@ -96,15 +113,16 @@ func encodeSettings(s memory.Settings, cold *memory.Cold) ([]byte, error) {
 		PausedUntil: s.PausedUntilMS, Scores: s.Scores, Checks: s.Checks, Cold: cold,
 	}
 	for _, u := range s.LLM.Upstreams {
-		out.Upstreams = append(out.Upstreams, upstream{
-			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.RevealMap(u.Headers),
-			Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
-		})
+		out.Upstreams = append(out.Upstreams, revealed(&u))
+	}
+	if u := s.LLM.Realtime; u != nil {
+		shown := revealed(u)
+		out.Realtime = &shown
 	}
 	if len(s.Filler.Phrases) > 0 {
 		out.Filler = &s.Filler
 	}
-	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams = "", nil, nil
+	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams, out.LLM.Realtime = "", nil, nil, nil
 	return fastjson.Marshal(out, settingsJSON)
 }
 
@@ -126,10 +144,11 @@ func decodeSettings(b []byte) (memory.Settings, *memory.Cold, error) {
 	}
 	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), secret.Map(in.Headers)
 	for _, u := range in.Upstreams {
-		s.LLM.Upstreams = append(s.LLM.Upstreams, memory.Upstream{
-			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.Map(u.Headers),
-			Thoughts: u.Thoughts, Shape: u.Shape, Cache: u.Cache,
-		})
+		s.LLM.Upstreams = append(s.LLM.Upstreams, u.hidden())
+	}
+	if u := in.Realtime; u != nil {
+		hidden := u.hidden()
+		s.LLM.Realtime = &hidden
 	}
 	if in.Filler != nil {
 		s.Filler = *in.Filler

@@ -128,9 +128,9 @@ func EncodeMessage(m *memory.Message) (string, error) {
 
 // DecodeMessage reads the body of a message, packed or not, whose Seq, Rev, TurnID and ID the
 // caller has set.
-func DecodeMessage(text string, m *memory.Message) error {
+func DecodeMessage[B string | []byte](stored B, m *memory.Message) error {
 	var b body
-	plain, err := Unpack(text)
+	plain, err := Unpack(stored)
 	if err == nil {
 		err = fastjson.Unmarshal(plain, &b, bodyJSON)
 	}

@@ -41,7 +41,7 @@ func Pack[B string | []byte](body B) []byte {
 		encode = packer().EncodeBetter
 	}
 	if n := 1 + len(encode(out[1:], []byte(body))); n < len(body) {
-		return append([]byte(nil), out[:n]...)
+		return out[:n:n]
 	}
 	return []byte(body)
 }

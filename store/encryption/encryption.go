@@ -1,11 +1,21 @@
-// Package encryption encrypts secrets at rest, the same way in every store. A stored blob is one
-// byte that says how it is stored, then the bytes: plain, or AES-256-GCM with a random nonce in
-// front. The name of the blob's owner is authenticated with it, so that one row's secret cannot be
-// moved to another row.
+// Package encryption encrypts what stores keep, the same way in every store. A Sealer opens stored
+// values, and has the Keys that seal them. A sealed value is one byte that says how it is stored,
+// then the bytes:
+//
+//	0  plain
+//	1  AES-256-GCM with the secret key: a random nonce of 12 bytes, the sealed text
+//	2  AES-256-GCM with a data key: its number in 4 bytes, a nonce, the sealed text
+//
+// Bodies of messages and events are packed instead of plain; package codec begins these with
+// another byte. The name of a value's owner is authenticated with it, so that what one row holds
+// cannot be moved to another row.
+//
+// Data keys are made at random, one for each project and each caller, and stored wrapped by a
+// master key. So the master key changes without sealing anything again, and what belongs to a
+// caller cannot be read any more once the caller's key is destroyed.
 package encryption
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -17,6 +27,7 @@ import (
 const (
 	plain     = 0
 	sealed    = 1
+	data      = 2
 	saltLen   = 32
 	checkText = "heardlog"
 	checkOf   = "check"
@@ -24,15 +35,18 @@ const (
 
 // The errors of Open and Check.
 var (
-	// ErrBroken means that a blob cannot be decrypted.
+	// ErrBroken means that a value cannot be decrypted.
 	ErrBroken = errors.New("cannot be decrypted: the key does not fit, or what is stored was changed")
 	// ErrNoKey and ErrWrongKey refuse a database.
 	ErrNoKey    = errors.New("the secrets in this database are encrypted: it cannot be opened without the secret key that it was made with")
 	ErrWrongKey = errors.New("the secret key is not the one that this database was made with")
 )
 
-// Sealer seals and opens blobs. The zero value seals nothing: it stores blobs plain.
-type Sealer struct{ aead cipher.AEAD }
+// Sealer opens stored values. The zero value opens plain ones.
+type Sealer struct {
+	aead cipher.AEAD // of the secret key; nil for none
+	ring *ring       // nil without data keys
+}
 
 // newSealer derives the encryption key from the secret key and the database's own salt with
 // HKDF-SHA256 (RFC 5869). Without a key it returns the zero value.
@@ -40,15 +54,11 @@ func newSealer(key, salt []byte) (Sealer, error) {
 	if len(key) == 0 {
 		return Sealer{}, nil
 	}
-	k, err := hkdf.Key(sha256.New, key, salt, "heardlog store secrets v1", 32)
+	k, err := hkdf.Key(sha256.New, key, salt, "heardlog store secrets v1", KeyLen)
 	if err != nil {
 		return Sealer{}, err
 	}
-	block, err := aes.NewCipher(k)
-	if err != nil {
-		return Sealer{}, err
-	}
-	aead, err := cipher.NewGCM(block)
+	aead, err := newGCM(k)
 	return Sealer{aead: aead}, err
 }
 
@@ -59,7 +69,7 @@ func First(key []byte) (s Sealer, check []byte, err error) {
 	if s, err = newSealer(key, salt); err != nil {
 		return Sealer{}, nil, err
 	}
-	return s, append(salt, s.Seal([]byte(checkText), checkOf)...), nil
+	return s, append(salt, s.Secret().Seal([]byte(checkText), checkOf)...), nil
 }
 
 // Check returns the sealer of a database that keeps a check value. It fails with ErrNoKey,
@@ -81,36 +91,25 @@ func Check(key, check []byte) (Sealer, error) {
 	return s, nil
 }
 
-// Owner returns the name of a blob's owner, such as an agent of a project.
+// Owner returns the name of a value's owner, such as an agent of a project.
 func Owner(kind string, name ...string) string { return kind + " " + strings.Join(name, "\x00") }
 
-// Seals reports whether what is stored is encrypted.
-func (s Sealer) Seals() bool { return s.aead != nil }
+// Secret returns what seals with the secret key, or stores plain if there is none.
+func (s Sealer) Secret() Key { return Key{aead: s.aead} }
 
-// Seal returns the stored form of text, bound to its owner.
-func (s Sealer) Seal(text []byte, owner string) []byte {
-	if s.aead == nil {
-		return append([]byte{plain}, text...)
-	}
-	out := make([]byte, 1+s.aead.NonceSize(), 1+s.aead.NonceSize()+len(text)+s.aead.Overhead())
-	out[0] = sealed
-	rand.Read(out[1:]) // never fails
-	return s.aead.Seal(out, out[1:], text, []byte(owner))
-}
-
-// Open returns the text that Seal was given. Plain blobs open with or without a key. It fails with
-// ErrBroken.
+// Open returns the text that Key.Seal was given. Plain values open with or without a key. It fails
+// with ErrBroken, or as the store does that is asked for a data key.
 func (s Sealer) Open(stored []byte, owner string) ([]byte, error) {
-	switch {
-	case len(stored) > 0 && stored[0] == plain:
+	if len(stored) == 0 {
+		return nil, ErrBroken
+	}
+	switch stored[0] {
+	case plain:
 		return stored[1:], nil
-	case s.aead == nil || len(stored) < 1+s.aead.NonceSize() || stored[0] != sealed:
-		return nil, ErrBroken
+	case sealed:
+		return open(s.aead, stored, 1, owner)
+	case data:
+		return s.ring.open(stored, owner)
 	}
-	n := 1 + s.aead.NonceSize()
-	text, err := s.aead.Open(nil, stored[1:n], stored[n:], []byte(owner))
-	if err != nil {
-		return nil, ErrBroken
-	}
-	return text, nil
+	return nil, ErrBroken
 }

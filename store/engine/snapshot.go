@@ -35,18 +35,6 @@ const (
 // and 16 more.
 func maxTail(a *memory.Agent) int { return max(minTail, a.Settings.LLM.MaxHistory+16) }
 
-func messageBytes(m *memory.Message) int64 {
-	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) +
-		len(m.UpstreamID) + len(m.Filed().Raw) + messageSize
-	if m.Details != nil {
-		n += len(m.WithThoughts) + len(m.Details.Members)
-	}
-	for k, v := range m.Metadata {
-		n += len(k) + len(v) + 64
-	}
-	return int64(n)
-}
-
 // newSnapshot returns the snapshot of what was loaded when n messages were asked for, all of them.
 func newSnapshot(st memory.Stored, n int) *snapshot {
 	s := &snapshot{
@@ -77,7 +65,7 @@ func (s *snapshot) size() int64 {
 
 // count adds a message to the sums, or takes it out.
 func (s *snapshot) count(m *memory.Message, by int) {
-	s.bytes += int64(by) * messageBytes(m)
+	s.bytes += int64(by) * m.Bytes()
 	if !m.InHistory() {
 		s.hidden += by
 	}
@@ -195,9 +183,10 @@ func (s *snapshot) page(q memory.MessageQuery) ([]memory.Message, bool) {
 	}
 	at, _ := s.find(q.AfterSeq + 1)
 	var out []memory.Message
-	for i := at; i < len(s.tail) && len(out) < q.Limit; i++ {
+	size := int64(0)
+	for i := at; i < len(s.tail) && len(out) < q.Limit && (q.Bytes == 0 || size < q.Bytes); i++ {
 		if m := &s.tail[i]; m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) && (q.Turn == nil || *q.Turn == m.TurnID) {
-			out = append(out, *m)
+			out, size = append(out, *m), size+m.Bytes()
 		}
 	}
 	return out, true

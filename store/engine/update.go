@@ -129,7 +129,9 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, w
 	}
 	w.after = s.apply(c)
 	w.Head = &w.after.head
-	w.Retagged = w.Head.Retagged(&s.head, &c)
+	if w.Retagged = w.Head.Retagged(&s.head, &c); w.Retagged && c.Agent != nil {
+		w.Lost = w.Head.Lost(&s.head)
+	}
 	commit, err := e.queue(w)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -111,7 +110,7 @@ func (v *verifier) begin(a *Agent) {
 	clear(v.seqs)
 	clear(v.opened)
 	if a.Status < 0 || int(a.Status) >= memory.Statuses {
-		v.say("status %d is none", int(a.Status))
+		v.say("the status %d is unknown", int(a.Status))
 	} else if a.Status.Ended() != (a.StopMS != 0) {
 		v.say("its status is %s, and its end is at %d ms", a.Status, a.StopMS)
 	}
@@ -210,7 +209,7 @@ func (v *verifier) agentDone() {
 	if v.agent == nil {
 		return
 	}
-	if t := v.agent.Tally.Clone(); !bytes.Equal(t.Encode(), v.tally.Encode()) {
+	if t := v.agent.Tally.Clone(); !t.Same(&v.tally) {
 		v.say("its tally is noted as %+v and is %+v", *t, v.tally)
 	}
 	if v.last.Seq > 0 && v.last.AnswerSeq != 0 && v.seqs[v.last.AnswerSeq] {

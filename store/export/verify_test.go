@@ -110,7 +110,7 @@ func TestVerify(t *testing.T) {
 			postgres: "UPDATE agent SET settings = (SELECT settings FROM agent WHERE no = 1) WHERE no = 2", want: "agent a of project p cannot be read"},
 		{name: "settings of nobody", sql: "INSERT INTO agent_settings (agent_no, body) VALUES (99, x'00')", postgres: "INSERT INTO agent_head VALUES (99, 0, 1, 1, 1)", want: "belong to no agent"},
 		{name: "no head", sqlite: "-", postgres: "DELETE FROM agent_head WHERE agent_no = 2", want: "1 agents have no head"},
-		{name: "a status that is none", sql: "UPDATE agent SET status = 9 WHERE no = 3", want: "q a status 9 is none"},
+		{name: "a status that is none", sql: "UPDATE agent SET status = 9 WHERE no = 3", want: "q a the status 9 is unknown"},
 		{name: "ended and without an end", sql: "UPDATE agent SET stop_ms = 0 WHERE no = 1", want: "p b its status is STOPPED, and its end is at 0 ms"},
 		{name: "an item of nothing", sql: "DELETE FROM message WHERE agent_no = 1 AND seq = 5", want: "1 items belong to no message"},
 		{name: "a message that is not found", sql: "DELETE FROM item WHERE agent_no = 1 AND seq = 5", want: "of 1 agents other messages are found as items"},

@@ -156,11 +156,16 @@ func bare(r Record) Record {
 		a := *r.Agent
 		llm := &a.Settings.LLM
 		llm.APIKey, llm.Headers, a.Properties = "", nil, nil
-		llm.URL, llm.Params = secret.StripURL(llm.URL), secret.Strip(llm.Params)
+		llm.URL, llm.Params = secret.StripLLMURL(llm.URL), secret.Strip(llm.Params)
 		llm.Upstreams = append([]memory.Upstream(nil), llm.Upstreams...)
 		for i := range llm.Upstreams {
 			u := &llm.Upstreams[i]
-			u.APIKey, u.Headers, u.URL = "", nil, secret.StripURL(u.URL)
+			u.APIKey, u.Headers, u.URL = "", nil, secret.StripLLMURL(u.URL)
+		}
+		if llm.Realtime != nil {
+			u := *llm.Realtime
+			u.APIKey, u.Headers, u.URL = "", nil, secret.StripLLMURL(u.URL)
+			llm.Realtime = &u
 		}
 		r.Agent = &a
 	case r.Endpoint != nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/statements"
 )
@@ -105,7 +106,7 @@ func (a *applying) apart(list []int, wait time.Duration) {
 // stored, or that this is not known. wait bounds the wait for a lock; 0 is the connection's own
 // bound.
 func (a *applying) store(list []int, wait time.Duration) error {
-	w, err := a.s.collect(a.batch, list)
+	w, err := a.s.collect(a.ctx, a.batch, list)
 	if err != nil {
 		return err
 	}
@@ -156,6 +157,9 @@ func (a *applying) settle(list []int, w *writes, got written, unknown error) {
 			a.errs[i] = pg.Classify(unknown, "commit")
 		default:
 			a.errs[i] = memory.ErrStale
+			for _, of := range w.keys.of { // it may be that one was destroyed
+				a.s.sealer.Stale(of)
+			}
 		}
 	}
 	if len(got.nos) > 0 && !w.events.empty() {
@@ -202,10 +206,18 @@ type writes struct {
 		bodies [][]byte // packed
 		sizes  []int64  // of the bodies before
 	}
+	// keys are the data keys of callers with which something is sealed. The statement locks them;
+	// if one was destroyed, it writes nothing.
+	keys struct {
+		nos []int64
+		of  []encryption.Of
+	}
 	items itemChanges
 	due   dueChanges
 	use   useChanges
-	epoch int64 // the endpoints that it was decided by
+	// checked are those that may erase something under hold.
+	checked []*memory.Write
+	epoch   int64 // the endpoints that it was decided by
 }
 
 type place struct{ no, seq int64 }
@@ -219,14 +231,14 @@ type rows struct {
 	sizes                  []int64  // of the bodies before
 }
 
-func (r *rows) set(i int, no int64, m *memory.Message, body string) int {
+func (r *rows) set(i int, no int64, key encryption.Key, m *memory.Message, body string) int {
 	if i < 0 {
 		i = len(r.nos)
 		r.nos, r.seqs, r.revs, r.turns = append(r.nos, no), append(r.seqs, m.Seq), append(r.revs, 0), append(r.turns, 0)
 		r.shown, r.ids, r.bodies = append(r.shown, false), append(r.ids, clientID(m.ID)), append(r.bodies, nil)
 		r.sizes = append(r.sizes, 0)
 	}
-	r.revs[i], r.turns[i], r.shown[i], r.bodies[i], r.sizes[i] = m.Rev, m.TurnID, m.InHistory(), codec.Pack(body), int64(len(body))
+	r.revs[i], r.turns[i], r.shown[i], r.bodies[i], r.sizes[i] = m.Rev, m.TurnID, m.InHistory(), statements.MessageBody(key, no, m.Seq, codec.Pack(body)), int64(len(body))
 	return i
 }
 
@@ -261,7 +273,7 @@ func (w *writes) retag(no int64, h *memory.Head) {
 	w.tagged = append(w.tagged, taggedRow{no, h})
 }
 
-func (w *writes) agent(s *Store, wr *memory.Write) {
+func (w *writes) agent(key encryption.Key, wr *memory.Write) {
 	i := slices.IndexFunc(w.agents, func(r agentRow) bool { return r.no == wr.No })
 	if i < 0 {
 		i = len(w.agents)
@@ -270,12 +282,12 @@ func (w *writes) agent(s *Store, wr *memory.Write) {
 	r := &w.agents[i]
 	r.agent = wr.Change.Agent
 	if wr.Private != nil {
-		r.settings = s.sealer.Seal(wr.Private, statements.AgentOwner(wr.Project, wr.ID))
+		r.settings = key.Seal(wr.Private, statements.AgentOwner(wr.Project, wr.ID))
 	}
 }
 
 // collect gathers what some writes of a batch write. The writes of one agent move its head on once.
-func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
+func (s *Store) collect(ctx context.Context, batch []memory.Write, list []int) (*writes, error) {
 	w := &writes{epoch: batch[list[0]].Epoch}
 	list = slices.Clone(list) // heads are locked in order of their numbers, on every server
 	slices.SortStableFunc(list, func(i, j int) int { return cmp.Compare(batch[i].No, batch[j].No) })
@@ -296,20 +308,31 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 		h.tallies[at] = wr.Head.Tally.Encode()
 		h.last[at] = wr
 		w.due.take(wr.No, wr.Head)
+		if statements.MustCheck(wr) {
+			w.checked = append(w.checked, wr)
+		}
 		if wr.Retagged {
 			w.retag(wr.No, wr.Head)
 		}
-		w.messages(wr.No, &wr.Change, wr.Bodies)
+		of := statements.AgentKey(wr.Head.Agent)
+		key, err := s.keyOf(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		if no := key.No(); no != 0 && !slices.Contains(w.keys.nos, no) {
+			w.keys.nos, w.keys.of = append(w.keys.nos, no), append(w.keys.of, of)
+		}
+		w.messages(wr.No, key, &wr.Change, wr.Bodies)
 		w.items.take(wr.Ref, wr.No, wr.Change)
 		if wr.Change.Agent != nil {
-			w.agent(s, wr)
+			w.agent(key, wr)
 		}
 		for _, ev := range wr.Change.Rewritten {
 			r := &w.rewritten
 			r.nos, r.ids = append(r.nos, wr.No), append(r.ids, pg.Stored(ev.ID))
-			r.bodies, r.sizes = append(r.bodies, codec.Pack(ev.Body)), append(r.sizes, int64(len(ev.Body)))
+			r.bodies, r.sizes = append(r.bodies, statements.EventBody(key, ev.ID, ev.Body)), append(r.sizes, int64(len(ev.Body)))
 		}
-		events, err := s.outboxOf(wr.Ref, wr.No, wr.Change.Events)
+		events, err := s.outboxOf(wr.Ref, wr.No, key, wr.Change.Events)
 		if err != nil {
 			return nil, err
 		}
@@ -323,13 +346,13 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 
 // messages takes up a change's messages. A message that is changed twice before it is written is
 // written once.
-func (w *writes) messages(no int64, c *memory.Change, bodies []string) {
+func (w *writes) messages(no int64, key encryption.Key, c *memory.Change, bodies []string) {
 	if w.place == nil {
 		w.place = map[place]int{}
 	}
 	for i := range c.Append {
 		m := &c.Append[i]
-		w.place[place{no, m.Seq}] = w.inserted.set(-1, no, m, bodies[i])
+		w.place[place{no, m.Seq}] = w.inserted.set(-1, no, key, m, bodies[i])
 	}
 	for i := range c.Replace {
 		m := &c.Replace[i]
@@ -337,11 +360,11 @@ func (w *writes) messages(no int64, c *memory.Change, bodies []string) {
 		at, there := w.place[place{no, m.Seq}]
 		switch {
 		case there && at >= 0 && sameID(w.inserted.ids[at], m.ID):
-			w.inserted.set(at, no, m, body)
+			w.inserted.set(at, no, key, m, body)
 		case there && at < 0 && sameID(w.replaced.ids[^at], m.ID):
-			w.replaced.set(^at, no, m, body)
+			w.replaced.set(^at, no, key, m, body)
 		default:
-			w.place[place{no, m.Seq}] = ^w.replaced.set(-1, no, m, body)
+			w.place[place{no, m.Seq}] = ^w.replaced.set(-1, no, key, m, body)
 		}
 	}
 }
@@ -376,12 +399,17 @@ func (w *writes) statement() *pg.Parts {
 	} else {
 		st.With("there", "SELECT 0::bigint AS n")
 	}
+	locked := "0"
+	if len(w.keys.nos) > 0 {
+		st.With("key", "SELECT no FROM data_key WHERE no = ANY (?::bigint[])"+keyLock, w.keys.nos)
+		locked = "(SELECT count(*) FROM key)"
+	}
 	st.With("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn,
 			written = h.written + u.written, tally = u.tally
 		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[]) u (no, was, ver, rev, next_seq, last_turn, written, tally)
 		WHERE h.agent_no = u.no AND h.ver = u.was AND (SELECT n FROM there) = ?::bigint
-			AND (SELECT n FROM counter WHERE key = 'endpoints') <= ?::bigint RETURNING h.agent_no`,
-		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, h.tallies, len(r.nos), w.epoch)
+			AND (SELECT n FROM counter WHERE key = 'endpoints') <= ?::bigint AND `+locked+` = ?::bigint RETURNING h.agent_no`,
+		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, h.tallies, len(r.nos), w.epoch, len(w.keys.nos))
 	w.inserted.insert(st)
 	w.items.write(st)
 	w.writeAgents(st)
@@ -485,7 +513,7 @@ func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got w
 		}
 		return q.SendBatch(ctx, b).Close()
 	}
-	if wait == 0 && !s.db.Shared() {
+	if wait == 0 && !s.db.Shared() && len(w.checked) == 0 {
 		return got, send(s.db.Pool)
 	}
 	err = s.db.Begin(ctx, func(tx pgx.Tx) error {
@@ -493,6 +521,9 @@ func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got w
 			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", wait.Milliseconds())); err != nil {
 				return err
 			}
+		}
+		if err := s.checkWrites(ctx, tx, w.checked); err != nil {
+			return err
 		}
 		return send(tx)
 	})

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,16 +54,20 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 		return 0, existing, false, err
 	}
 	b := &pgx.Batch{}
-	no, err = s.insertAgent(ctx, tx, b, w.Head, w.Private, w.Bytes())
+	key, err := s.key(ctx, tx, statements.AgentKey(a))
 	if err != nil {
 		return 0, "", false, err
 	}
-	events, err := s.outboxOf(a.Ref(), no, w.Change.Events)
+	no, err = s.insertAgent(ctx, tx, b, w.Head, key.Seal(w.Private, statements.AgentOwner(a.Project, a.ID)), w.Bytes())
+	if err != nil {
+		return 0, "", false, err
+	}
+	events, err := s.outboxOf(a.Ref(), no, key, w.Change.Events)
 	if err != nil {
 		return 0, "", false, err
 	}
 	all := writes{events: events}
-	all.messages(no, &w.Change, w.Bodies)
+	all.messages(no, key, &w.Change, w.Bodies)
 	all.items.take(a.Ref(), no, w.Change)
 	all.queueNew(b, no)
 	return no, "", !events.empty(), tx.SendBatch(ctx, b).Close()
@@ -79,13 +84,23 @@ func (w *writes) queueNew(b *pgx.Batch, no int64) {
 	st.Queue(b)
 }
 
+// agentFields are the columns of an agent, without its number.
+var agentFields = []string{"project", "id", "name", "channel", "status", "start_ms", "stop_ms", "message", "rev", "join_key", "join_hash", "settings"}
+
+// agentValues returns agentFields of an agent, with texts as they are. private is its sealed
+// settings.
+func agentValues(a *memory.Agent, private []byte) []any {
+	return []any{
+		a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS, a.Message, a.Rev, a.JoinKey, a.JoinHash, private,
+	}
+}
+
 // insertAgent inserts the row of an agent and queues those of its head and its keys. written is the
 // length of its messages.
 func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *memory.Head, private []byte, written int64) (no int64, err error) {
 	a := h.Agent
-	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, pg.Stored(a.Project), pg.Stored(a.ID), pg.Stored(a.Name), pg.Stored(a.Settings.Channel), a.Status,
-		a.StartMS, a.StopMS, pg.Stored(a.Message), a.Rev, pg.Stored(a.JoinKey), pg.Stored(a.JoinHash), s.sealer.Seal(private, statements.AgentOwner(a.Project, a.ID))).Scan(&no)
+	err = tx.QueryRow(ctx, "INSERT INTO agent ("+strings.Join(agentFields, ", ")+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no",
+		pg.StoredValues(agentValues(a, private))...).Scan(&no)
 	if err != nil {
 		return 0, err
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/postgres/pg"
+	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -202,11 +202,11 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, t webhook.Taking, found []
 			if err := rows.Scan(&d.ID, &d.Attempt, &d.Fence, &d.EventID, &d.Type, &d.Project, &d.AgentID, &d.Body, &d.CreatedMS, &d.FirstDueMS); err != nil {
 				return err
 			}
+			d.EventID, d.Project, d.AgentID = pg.Shown(d.EventID), pg.Shown(d.Project), pg.Shown(d.AgentID)
 			var err error
-			if d.Body, err = codec.Unpack(d.Body); err != nil {
+			if d.Body, err = statements.OpenEvent(s.sealer, d.EventID, d.Body); err != nil {
 				return err
 			}
-			d.EventID, d.Project, d.AgentID = pg.Shown(d.EventID), pg.Shown(d.Project), pg.Shown(d.AgentID)
 			i := at[d.ID]
 			d.Endpoint, d.Urgent = found[i].Endpoint.Clone(), found[i].Urgent
 			out[i] = d

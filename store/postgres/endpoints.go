@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
@@ -158,6 +159,10 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
+	key, err := s.key(ctx, tx, encryption.Of{Project: e.Project})
+	if err != nil {
+		return err
+	}
 	if no == 0 {
 		err := tx.QueryRow(ctx, "INSERT INTO endpoint (id, project, body, secrets) VALUES ($1, $2, '', '') RETURNING no", pg.Stored(e.ID), pg.Stored(e.Project)).Scan(&no)
 		if err != nil {
@@ -168,7 +173,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 		}
 	}
 	_, err = tx.Exec(ctx, `UPDATE endpoint SET project = $2, body = $3, secrets = $4, disabled = $5, last_success_ms = $6, first_failure_ms = $7, last_failure_ms = $8
-		WHERE no = $1`, no, pg.Stored(e.Project), body, s.sealer.Seal(secrets, statements.EndpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
+		WHERE no = $1`, no, pg.Stored(e.Project), body, key.Seal(secrets, statements.EndpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
 	return err
 }
 
@@ -304,7 +309,11 @@ func (s *Store) conclude(ctx context.Context, tx pgx.Tx, no, agentNo int64, d we
 		if m.AgentID != "" {
 			of = agentNo
 		}
-		o.event(of, m, s.wanting(m.Project, m.Type, m.CreatedMS, no))
+		key, err := s.key(ctx, tx, encryption.Of{Project: m.Project})
+		if err != nil {
+			return false, err
+		}
+		o.event(of, key, m, s.wanting(m.Project, m.Type, m.CreatedMS, no))
 	}
 	if o.empty() {
 		return c.Disabled, nil

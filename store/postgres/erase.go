@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/postgres/pg"
+	"github.com/heardlog/heardlog/store/statements"
 )
 
 // sweepAgents is how many agents a transaction erases.
@@ -29,9 +30,13 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 	}
 	var gone []memory.Ref
 	for len(gone) < e.Limit {
+		projects, err := s.endedProjects(ctx, e.BeforeMS)
+		if err != nil || len(projects) == 0 {
+			return gone, err
+		}
 		var list []memory.Ref
-		err := s.db.Transact(ctx, "erase agents", func(ctx context.Context, tx pgx.Tx) (err error) {
-			list, err = s.eraseAgents(ctx, tx, e.BeforeMS, min(sweepAgents, e.Limit-len(gone)))
+		err = s.db.Transact(ctx, "erase agents", func(ctx context.Context, tx pgx.Tx) (err error) {
+			list, err = s.eraseAgents(ctx, tx, projects, e.BeforeMS, min(sweepAgents, e.Limit-len(gone)))
 			return err
 		})
 		if err != nil || len(list) == 0 {
@@ -45,14 +50,25 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 	return gone, nil
 }
 
+// endedProjects returns the projects of the agents that a sweep erases next, in order, as they are
+// stored.
+func (s *Store) endedProjects(ctx context.Context, beforeMS int64) ([]string, error) {
+	return pg.ReadAll(ctx, s.db, "find ended agents", pgx.RowTo[string], `SELECT DISTINCT project FROM (SELECT a.project FROM agent a
+		WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
+			AND `+statements.NotHeld+` ORDER BY a.stop_ms, a.no LIMIT $2) p ORDER BY project`, beforeMS, sweepAgents)
+}
+
 // eraseAgents erases agents that ended before the time and have no pending deliveries. It notes
 // that their rows are still to be erased.
-func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limit int) ([]memory.Ref, error) {
+func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, projects []string, beforeMS int64, limit int) ([]memory.Ref, error) {
+	if err := s.lockHolds(ctx, tx, projects); err != nil {
+		return nil, err
+	}
 	// Heads are locked first, as by every writer, then the agents, which a replay of their events
 	// locks. Only what is read after that is certain.
 	const waits = "EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)"
-	nos, err := pg.Collect(ctx, tx, pgx.RowTo[int64], `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
-		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit)
+	nos, err := pg.Collect(ctx, tx, pgx.RowTo[int64], `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND a.project = ANY($3) AND NOT `+waits+` AND `+statements.NotHeld+`
+		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit, projects)
 	if err != nil || len(nos) == 0 {
 		return nil, err
 	}
@@ -67,7 +83,7 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 		pg.Show(&r.Project, &r.ID)
 		gone = append(gone, no)
 		return r, err
-	}, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits, nos)
+	}, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits+" AND "+statements.NotHeld, nos)
 	if err != nil || len(gone) == 0 {
 		return nil, err
 	}
@@ -95,8 +111,15 @@ func eraseAgentRows(ctx context.Context, tx pgx.Tx, nos []int64) error {
 // deleted at once.
 func (s *Store) eraseOne(ctx context.Context, project, id string) (no int64, err error) {
 	err = s.db.Transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) (err error) {
+		h, err := s.holds(ctx, tx, project)
+		if err != nil {
+			return err
+		}
 		// The lock keeps writers out, which could add events after the deletion.
 		if no, err = lockAgent(ctx, tx, project, id); err != nil {
+			return err
+		}
+		if err := h.Erase(project, no); err != nil {
 			return err
 		}
 		for _, sql := range []string{
@@ -173,11 +196,21 @@ const forgetRows = 64
 func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error) {
 	erased := 0
 	for n := int64(forgetRows); n == forgetRows; {
-		err := s.db.Transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		projects, err := pg.ReadAll(ctx, s.db, "find old deliveries", pgx.RowTo[string], `SELECT DISTINCT e.project FROM (SELECT event_no FROM delivery WHERE state <> 0 AND done_ms < $1
+			AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) AND `+statements.DeliveryNotHeld+` ORDER BY done_ms LIMIT $2) d JOIN event e ON e.no = d.event_no ORDER BY e.project`,
+			beforeMS, forgetRows, agentless)
+		if err != nil {
+			return erased, err
+		}
+		err = s.db.Transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
+			if err := s.lockHolds(ctx, tx, projects); err != nil {
+				return err
+			}
 			var ids, events []int64
 			var id, event int64
 			if err := pg.Each(ctx, tx, []any{&id, &event}, func() error { ids, events = append(ids, id), append(events, event); return nil }, `SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1
-				AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, forgetRows, agentless); err != nil {
+				AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) AND EXISTS (SELECT 1 FROM event e WHERE e.no = event_no AND e.project = ANY($4))
+				AND `+statements.DeliveryNotHeld+` ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, forgetRows, agentless, projects); err != nil {
 				return err
 			}
 			n = int64(len(ids))

@@ -69,7 +69,7 @@ var probes = [][2]string{
 		SELECT a.project, (a.status = 4)::int AS stopped, (a.status = 6)::int AS failed, h.next_seq - 1 AS messages, h.written AS bytes
 			FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6)
 		UNION ALL SELECT project, 0, 0, 0, bytes FROM record_space
-		UNION ALL SELECT split_part(project, '/', 1), 0, 0, 0, size FROM kv_count WHERE strpos(project, '/') > 0 AND project NOT LIKE '~%'
+		UNION ALL SELECT ` + spaceProject + `, 0, 0, 0, size FROM kv_count WHERE ` + isSpace + `
 		UNION ALL SELECT project, -stopped, -failed, -messages, -bytes FROM project_use) u
 		GROUP BY project HAVING (sum(stopped), sum(failed), sum(messages), sum(bytes)) <> (0, 0, 0, 0)) p`},
 	{"%d counters are missing", "SELECT 2 - count(*) FROM counter WHERE key IN ('endpoints', 'ping')"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/record"
@@ -76,8 +77,8 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	changed := false
 	err := s.db.Transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
-		m := &incoming{ctx: ctx, s: s, tx: tx, heads: map[int64]*incomingHead{}}
-		err := statements.Import(pg.NewStatements(ctx, tx), s.sealer, m, batch, had, mark)
+		m := &incoming{ctx: ctx, s: s, tx: tx, heads: map[int64]*incomingHead{}, keys: map[encryption.Of]encryption.Key{}}
+		err := statements.Import(pg.NewStatements(ctx, tx), m, batch, had, mark)
 		changed = m.changed
 		return err
 	})
@@ -99,8 +100,9 @@ type incoming struct {
 	tx      pgx.Tx
 	rows    pg.Copy
 	heads   map[int64]*incomingHead // of agents that get messages or are new, by number
-	numbers map[string][]int64      // drawn from the sequences of tables, and free
-	changed bool                    // whether endpoints changed
+	keys    map[encryption.Of]encryption.Key
+	numbers map[string][]int64 // drawn from the sequences of tables, and free
+	changed bool               // whether endpoints changed
 }
 
 // incomingHead is what a batch adds to an agent.
@@ -133,10 +135,13 @@ func (m *incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
 		return 0, err
 	}
 	a := h.Agent
+	key, err := m.Key(statements.AgentKey(a))
+	if err != nil {
+		return 0, err
+	}
+	private = key.Seal(private, statements.AgentOwner(a.Project, a.ID))
 	m.heads[no] = &incomingHead{head: h}
-	m.rows.Add("agent", []string{"no", "project", "id", "name", "channel", "status", "start_ms", "stop_ms", "message", "rev", "join_key", "join_hash", "settings"},
-		no, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS, a.Message, a.Rev, a.JoinKey, a.JoinHash,
-		m.s.sealer.Seal(private, statements.AgentOwner(a.Project, a.ID)))
+	m.rows.Add("agent", append([]string{"no"}, agentFields...), append([]any{no}, agentValues(a, private)...)...)
 	if a.Status.Ended() {
 		m.rows.Add("report_due", []string{"project", "agent_no", "id", "rev"}, a.Project, no, a.ID, h.Rev)
 	}
@@ -155,15 +160,26 @@ func (m *incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
 	return no, nil
 }
 
+// Key implements statements.Store.
+func (m *incoming) Key(of encryption.Of) (k encryption.Key, err error) {
+	k, ok := m.keys[of]
+	if !ok {
+		if k, err = m.s.key(m.ctx, m.tx, of); err == nil {
+			m.keys[of] = k
+		}
+	}
+	return k, err
+}
+
 // InsertMessage implements statements.Store.
-func (m *incoming) InsertMessage(no int64, msg *memory.Message, body string) error {
+func (m *incoming) InsertMessage(no int64, key encryption.Key, msg *memory.Message, body string) error {
 	h := m.heads[no]
 	if h == nil {
 		h = &incomingHead{}
 		m.heads[no] = h
 	}
 	h.written += int64(len(body))
-	m.rows.Add("message", []string{"agent_no", "seq", "rev", "turn", "shown", "client_id", "packed"}, no, msg.Seq, msg.Rev, msg.TurnID, msg.InHistory(), clientID(msg.ID), codec.Pack(body))
+	m.rows.Add("message", []string{"agent_no", "seq", "rev", "turn", "shown", "client_id", "packed"}, no, msg.Seq, msg.Rev, msg.TurnID, msg.InHistory(), clientID(msg.ID), statements.MessageBody(key, no, msg.Seq, codec.Pack(body)))
 	return nil
 }
 

@@ -81,10 +81,10 @@ func (c *itemChanges) write(st *pg.Parts) {
 }
 
 // itemsWhere reads the items of a project that a condition selects.
-func itemsWhere(ctx context.Context, q pg.Querier, project, where string, args ...any) ([]memories.Item, error) {
+func (s *Store) itemsWhere(ctx context.Context, q pg.Querier, project, where string, args ...any) ([]memories.Item, error) {
 	return pg.Collect(ctx, q, func(row pgx.CollectableRow) (it memories.Item, err error) {
 		r := &it.Row
-		it.Message, err = scanMessage(row, &it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID, &it.Cold)
+		it.Message, err = s.scanMessage(row, &it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID, &it.Cold)
 		if it.Cold {
 			it.Message, err = memory.Message{Seq: it.Message.Seq}, nil
 		}
@@ -93,7 +93,7 @@ func itemsWhere(ctx context.Context, q pg.Querier, project, where string, args .
 		r.Restore(it.Project, it.AgentID, it.Message.Seq)
 		return it, err
 	}, `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, m.seq IS NULL,
-			i.seq, coalesce(m.rev, 0), coalesce(m.turn, 0), m.client_id, `+packedBody+` FROM item i JOIN agent a ON a.no = i.agent_no
+			m.agent_no, i.seq, coalesce(m.rev, 0), coalesce(m.turn, 0), m.client_id, `+packedBody+` FROM item i JOIN agent a ON a.no = i.agent_no
 		LEFT JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE `+where, args...)
 }
 
@@ -151,7 +151,7 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) (ou
 		if len(nos) == 0 {
 			return nil
 		}
-		out, err = itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.no = ANY($2) ORDER BY i.no DESC", pg.Stored(project), nos)
+		out, err = s.itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.no = ANY($2) ORDER BY i.no DESC", pg.Stored(project), nos)
 		return err
 	})
 	return out, next, err
@@ -160,9 +160,9 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) (ou
 // Item returns the first item with an ID.
 func (s *Store) Item(ctx context.Context, project, id string) (it memories.Item, err error) {
 	err = s.db.Read(ctx, "read item", func(ctx context.Context) error {
-		list, err := itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.id = $2 AND i.id <> '' ORDER BY i.no LIMIT 1", pg.Stored(project), pg.Stored(id))
+		list, err := s.itemsWhere(ctx, s.db.Pool, project, "i.project = $1 AND i.id = $2 AND i.id <> '' ORDER BY i.no LIMIT 1", pg.Stored(project), pg.Stored(id))
 		if prefix, seq, ok := memories.PlaceOf(id); ok && err == nil && len(list) == 0 {
-			list, err = itemsWhere(ctx, s.db.Pool, project, "i.id = '' AND i.seq = $3 AND a.project IN ($1, $2) AND a.id >= $4 AND a.id < $4 || 'g' ORDER BY i.no LIMIT 1",
+			list, err = s.itemsWhere(ctx, s.db.Pool, project, "i.id = '' AND i.seq = $3 AND a.project IN ($1, $2) AND a.id >= $4 AND a.id < $4 || 'g' ORDER BY i.no LIMIT 1",
 				pg.Stored(project), pg.Stored(memories.OwnProject(project)), seq, prefix)
 		}
 		if err == nil && len(list) == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/statements"
 )
@@ -51,6 +52,19 @@ func lockSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (keyRow, error) {
 	return at, err
 }
 
+// lockHeldSpace is lockSpace for a deletion, which is refused if the space is under hold.
+func (s *Store) lockHeldSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (keyRow, error) {
+	h, err := s.holds(ctx, tx, space.Project)
+	if err != nil {
+		return keyRow{}, err
+	}
+	at, err := lockSpace(ctx, tx, space)
+	if err == nil && at.no != 0 {
+		err = h.Agent(at.no)
+	}
+	return at, err
+}
+
 // sizeOf locks a space that may get entries and returns where they are, how many there are, and
 // their size. A working memory loses what has expired first.
 func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at keyRow, keys, size int64, err error) {
@@ -58,6 +72,9 @@ func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at key
 		at.project = pg.Stored(space.Owner())
 		err = tx.QueryRow(ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 0, 0) ON CONFLICT (project) DO UPDATE SET n = c.n RETURNING n, size", at.project).Scan(&keys, &size)
 		return at, keys, size, err
+	}
+	if _, err := tx.Exec(ctx, holdsShared, holdsLock(space.Project)); err != nil {
+		return at, 0, 0, err
 	}
 	if at.no, err = lockAgent(ctx, tx, space.Project, space.Agent); err != nil {
 		return at, 0, 0, err
@@ -71,7 +88,7 @@ func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at key
 	if err := a.MustBeActive(fault.Stopped); err != nil {
 		return at, 0, 0, err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2", at.no, nowMS); err != nil {
+	if _, err := tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2 AND "+statements.KeyNotHeld, at.no, nowMS); err != nil {
 		return at, 0, 0, err
 	}
 	err = tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1", at.no).Scan(&keys, &size)
@@ -80,8 +97,12 @@ func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at key
 
 // PutKeys implements kv.Store.
 func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
+	key, err := s.keyOf(ctx, encryption.Of{Project: space.Project})
+	if err != nil {
+		return err
+	}
 	// Not under the lock.
-	sealed := pg.Column(entries, func(e *kv.Entry) []byte { return s.sealer.Seal(e.Value, statements.KVOwner(space, e.Key)) })
+	sealed := pg.Column(entries, func(e *kv.Entry) []byte { return key.Seal(e.Value, statements.KVOwner(space, e.Key)) })
 	return s.db.Transact(ctx, "store keys", func(ctx context.Context, tx pgx.Tx) error {
 		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
 		if err != nil {
@@ -93,6 +114,10 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 
 // UpdateKey implements kv.Store.
 func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	sealing, err := s.keyOf(ctx, encryption.Of{Project: space.Project})
+	if err != nil {
+		return e, err
+	}
 	err = s.db.Transact(ctx, "update a key", func(ctx context.Context, tx pgx.Tx) error {
 		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
 		if err != nil {
@@ -122,7 +147,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once 
 			return err
 		}
 		put := func(space kv.Space, at keyRow, keys, size int64, e kv.Entry, limit kv.Limit) error {
-			return putKeys(ctx, tx, space, at, keys, size, []kv.Entry{e}, [][]byte{s.sealer.Seal(e.Value, statements.KVOwner(space, e.Key))}, limit, nowMS)
+			return putKeys(ctx, tx, space, at, keys, size, []kv.Entry{e}, [][]byte{sealing.Seal(e.Value, statements.KVOwner(space, e.Key))}, limit, nowMS)
 		}
 		if err := put(space, at, keys, size, e, limit); err != nil || once.ID == "" {
 			return err
@@ -247,7 +272,7 @@ func (s *Store) selectKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at ke
 func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS int64) (found bool, err error) {
 	err = s.db.Transact(ctx, "delete key", func(ctx context.Context, tx pgx.Tx) error {
 		found = false
-		at, err := lockSpace(ctx, tx, space)
+		at, err := s.lockHeldSpace(ctx, tx, space)
 		if err != nil {
 			return err
 		}
@@ -315,7 +340,7 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 		var n, live int
 		var size int64
 		err := s.db.Transact(ctx, "clear keys", func(ctx context.Context, tx pgx.Tx) error {
-			at, err := lockSpace(ctx, tx, space)
+			at, err := s.lockHeldSpace(ctx, tx, space)
 			if err != nil {
 				return err
 			}
@@ -343,7 +368,7 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 // EvictKeys implements kv.Evicter.
 func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (evicted int, err error) {
 	err = s.db.Transact(ctx, "evict keys", func(ctx context.Context, tx pgx.Tx) error {
-		at, err := lockSpace(ctx, tx, space)
+		at, err := s.lockHeldSpace(ctx, tx, space)
 		if err != nil {
 			return err
 		}
@@ -391,15 +416,25 @@ func (s *Store) TouchKeys(ctx context.Context, space kv.Space, uses []kv.Use) er
 func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 	for erased := 0; ; {
 		n := 0
-		err := s.db.Transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
+		// Those of the agents that are next; an agent's keys wait for the lock of its project.
+		projects, err := pg.ReadAll(ctx, s.db, "find expired keys", pgx.RowTo[string], `SELECT DISTINCT a.project FROM (SELECT agent_no FROM kv
+			WHERE expires_ms <= $1 AND agent_no <> 0 AND `+statements.KeyNotHeld+` LIMIT $2) k JOIN agent a ON a.no = k.agent_no ORDER BY a.project`, nowMS, sliceRows)
+		if err != nil {
+			return erased, err
+		}
+		err = s.db.Transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
+			if err := s.lockHolds(ctx, tx, projects); err != nil {
+				return err
+			}
 			// By expires_ms the index finds the rows. A join alone may read the whole table.
-			return tx.QueryRow(ctx, `WITH due AS (SELECT agent_no, project, key, expires_ms FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED),
+			return tx.QueryRow(ctx, `WITH due AS (SELECT agent_no, project, key, expires_ms FROM kv
+					WHERE expires_ms <= $1 AND (agent_no = 0 OR EXISTS (SELECT 1 FROM agent a WHERE a.no = kv.agent_no AND a.project = ANY($3) AND `+statements.NotHeld+`)) LIMIT $2 FOR UPDATE SKIP LOCKED),
 				gone AS (DELETE FROM kv WHERE expires_ms = ANY(ARRAY(SELECT expires_ms FROM due)) AND (agent_no, project, key) IN (SELECT agent_no, project, key FROM due)
 					RETURNING agent_no, project, size),
 				counted AS (UPDATE kv_count c SET n = c.n - g.n, size = c.size - g.size
 					FROM (SELECT project, count(*) AS n, sum(size) AS size FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project RETURNING c.project, g.size),
-				used AS (INSERT INTO project_use (project, bytes) SELECT split_part(project, '/', 1), -size FROM counted WHERE strpos(project, '/') > 0 AND project NOT LIKE '~%')
-				SELECT count(*) FROM gone`, nowMS, sliceRows).Scan(&n)
+				used AS (INSERT INTO project_use (project, bytes) SELECT `+spaceProject+`, -size FROM counted WHERE `+isSpace+`)
+				SELECT count(*) FROM gone`, nowMS, sliceRows, projects).Scan(&n)
 		})
 		erased += n
 		if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -107,42 +108,109 @@ func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64,
 	return cmp.Or(own, err)
 }
 
+// after adds the condition that an agent comes after a place, if there is one, and returns the
+// direction of the order.
+func (l *agentList) after(place memory.AgentPlace, oldestFirst bool) (order string) {
+	than, order := " < ", " DESC"
+	if oldestFirst {
+		than, order = " > ", ""
+	}
+	if place != (memory.AgentPlace{}) {
+		l.and("("+l.start+", "+l.no+")"+than+"($%d, $%d)", place.StartMS, place.No)
+	}
+	return order
+}
+
+// scanListed reads agentColumns and listColumns.
+func (s *Store) scanListed(row pgx.CollectableRow) (no int64, h memory.Head, err error) {
+	h.Agent = new(memory.Agent)
+	err = s.scanAgent(row, h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{&h})
+	return no, h, err
+}
+
+const listColumns = "h.rev, h.next_seq, h.last_turn, h.tally"
+
+// pick lists agents by what their tallies say.
+func (s *Store) pick(ctx context.Context, q *memory.AgentQuery) (page memory.AgentPage, err error) {
+	l, most := newAgentList(q), memory.MaxPicked+1
+	order := l.after(q.ReadsAfter(), q.ReadsOldest())
+	read := fmt.Sprintf("SELECT a.start_ms, a.no, h.tally FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d",
+		l.parts(l.start+" AS start_ms, "+l.no+" AS no", fmt.Sprintf(" ORDER BY %s%s, %s%s LIMIT %d", l.start, order, l.no, order, most)), order, order, most)
+	args := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
+	err = s.readList(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		page = memory.AgentPage{}
+		picker := memory.Picker{Query: q}
+		picker.Part()
+		var at memory.AgentPlace
+		var tally pgtype.DriverBytes
+		err := pg.Each(ctx, tx, []any{&at.StartMS, &at.No, &tally}, func() error {
+			more, err := picker.Add(at, tally)
+			if err == nil && !more {
+				err = errPicked
+			}
+			return err
+		}, read, args...)
+		if err != nil && !errors.Is(err, errPicked) {
+			return err
+		}
+		picker.Page(&page)
+		page.Heads = make([]memory.Head, len(page.Places))
+		nos, index := make([]int64, len(page.Places)), make(map[int64]int, len(page.Places))
+		for i := range page.Places {
+			nos[i], index[page.Places[i].No] = page.Places[i].No, i
+		}
+		_, err = pg.Collect(ctx, tx, func(row pgx.CollectableRow) (struct{}, error) {
+			no, h, err := s.scanListed(row)
+			page.Heads[index[no]] = h
+			return struct{}{}, err
+		}, "SELECT "+agentColumns+", "+listColumns+" FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.no = ANY ($1)", nos)
+		return err
+	})
+	if err != nil {
+		return memory.AgentPage{}, err
+	}
+	return page, nil
+}
+
+// readList runs a function in a transaction that sees one moment.
+func (s *Store) readList(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
+	return s.db.Read(ctx, "list agents", func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.db.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error { return fn(ctx, tx) })
+	})
+}
+
+// errPicked ends the reading of agents for a list.
+var errPicked = errors.New("enough was read")
+
 // List implements memory.Store. Its cost does not grow with the number of matching agents, since it
 // counts at most memory.MaxCounted. The best plan depends on the values, so the statements are
 // planned each time.
 func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
+	if q.Picks() {
+		return s.pick(ctx, &q)
+	}
 	l, most, limit := newAgentList(&q), memory.MaxCounted+1, max(q.Limit, 1)
 	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM (%s) parts LIMIT %d) l", l.parts("1", fmt.Sprintf(" LIMIT %d", most)), most)
 	counted := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
-	than, order := " < ", " DESC"
-	if q.OldestFirst {
-		than, order = " > ", ""
-	}
-	if q.After != (memory.AgentPlace{}) {
-		l.and("("+l.start+", "+l.no+")"+than+"($%d, $%d)", q.After.StartMS, q.After.No)
-	}
-	list := fmt.Sprintf("SELECT %s, h.rev, h.next_seq, h.last_turn, h.tally FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
+	order := l.after(q.After, q.OldestFirst)
+	list := fmt.Sprintf("SELECT %s, "+listColumns+" FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
 		l.parts("a.*", fmt.Sprintf(" ORDER BY %s%s, %s%s LIMIT %d", l.start, order, l.no, order, limit+1)), order, order, limit+1)
 	listed := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
-	err = s.db.Read(ctx, "list agents", func(ctx context.Context) error {
+	err = s.readList(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		page = memory.AgentPage{}
-		return pgx.BeginTxFunc(ctx, s.db.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			if !q.NoTotal {
-				n := 0
-				if err := tx.QueryRow(ctx, count, counted...).Scan(&n); err != nil {
-					return err
-				}
-				page.Count(n)
+		if !q.NoTotal {
+			n := 0
+			if err := tx.QueryRow(ctx, count, counted...).Scan(&n); err != nil {
+				return err
 			}
-			page.Heads, err = pg.Collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
-				var no int64
-				h.Agent = new(memory.Agent)
-				err = s.scanAgent(row, h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{&h})
-				page.Places = append(page.Places, memory.AgentPlace{StartMS: h.Agent.StartMS, No: no})
-				return h, err
-			}, list, listed...)
-			return err
-		})
+			page.Count(n)
+		}
+		page.Heads, err = pg.Collect(ctx, tx, func(row pgx.CollectableRow) (memory.Head, error) {
+			no, h, err := s.scanListed(row)
+			page.Places = append(page.Places, memory.AgentPlace{StartMS: h.Agent.StartMS, No: no})
+			return h, err
+		}, list, listed...)
+		return err
 	})
 	if err != nil {
 		return memory.AgentPage{}, err

@@ -115,7 +115,7 @@ func (s *Store) askLoads(ctx context.Context, list []*pg.Question[load]) {
 	b.Queue(loadTails, projects, ids, most).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var at int
-			m, err := scanMessage(rows, &at)
+			m, err := s.scanMessage(rows, &at)
 			if at == 0 {
 				return err
 			}
@@ -158,5 +158,23 @@ func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]me
 	}
 	args = append(args, max(q.Limit, 1))
 	sql += fmt.Sprintf(" ORDER BY m.seq LIMIT $%d", len(args))
-	return pg.ReadAll(ctx, s.db, "read messages", func(row pgx.CollectableRow) (memory.Message, error) { return scanMessage(row) }, sql, args...)
+	var list []memory.Message
+	err := s.db.Read(ctx, "read messages", func(ctx context.Context) error {
+		list = nil
+		rows, err := s.db.Pool.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for size := int64(0); (q.Bytes == 0 || size < q.Bytes) && rows.Next(); {
+			m, err := s.scanMessage(rows)
+			if err != nil {
+				return err
+			}
+			list, size = append(list, m), size+m.Bytes()
+		}
+		rows.Close()
+		return rows.Err()
+	})
+	return list, err
 }

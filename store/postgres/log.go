@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
@@ -28,7 +29,7 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 // Event implements webhook.Log.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
 	err = s.db.Read(ctx, "read event", func(ctx context.Context) (err error) {
-		m, err = statements.Event(pg.NewStatements(ctx, s.db.Pool), project, id)
+		m, err = statements.Event(pg.NewStatements(ctx, s.db.Pool), s.sealer, project, id)
 		return err
 	})
 	return m, err
@@ -37,7 +38,7 @@ func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event,
 // AgentEvents implements webhook.Log.
 func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each func(webhook.Event) error) error {
 	return s.db.Read(ctx, "read an agent's events", func(ctx context.Context) error {
-		return statements.AgentEvents(pg.NewStatements(ctx, s.db.Pool), project, agentID, each)
+		return statements.AgentEvents(pg.NewStatements(ctx, s.db.Pool), s.sealer, project, agentID, each)
 	})
 }
 
@@ -259,7 +260,11 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (o
 			return fault.New(fault.Conflict, "the endpoint is disabled: enable it first")
 		}
 		var o outbox
-		o.event(0, m, []int64{no})
+		key, err := s.key(ctx, tx, encryption.Of{Project: m.Project})
+		if err != nil {
+			return err
+		}
+		o.event(0, key, m, []int64{no})
 		out, err = sent(ctx, tx, &o)
 		return err
 	})

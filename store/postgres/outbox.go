@@ -8,8 +8,9 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
+	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -22,6 +23,7 @@ type outbox struct {
 type outboxEvent struct {
 	webhook.Event
 	agentNo int64
+	stored  []byte // the body
 }
 
 type outboxDelivery struct {
@@ -38,11 +40,11 @@ func (o *outbox) add(n outbox) {
 }
 
 // event puts an event in for the endpoints; none, and nothing is stored.
-func (o *outbox) event(agentNo int64, m webhook.Event, to []int64) {
+func (o *outbox) event(agentNo int64, key encryption.Key, m webhook.Event, to []int64) {
 	if len(to) == 0 {
 		return
 	}
-	o.events = append(o.events, outboxEvent{m, agentNo})
+	o.events = append(o.events, outboxEvent{m, agentNo, statements.EventBody(key, m.ID, m.Body)})
 	for _, no := range to {
 		o.deliveries = append(o.deliveries, outboxDelivery{event: m.ID, project: m.Project, endpoint: no, due: m.CreatedMS, made: m.CreatedMS})
 	}
@@ -63,7 +65,7 @@ func (o *outbox) write(st *pg.Parts) {
 			pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.ID) }), pg.Column(e, func(e *outboxEvent) int64 { return e.agentNo }),
 			pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.AgentID) }), pg.Column(e, func(e *outboxEvent) string { return pg.Stored(e.Project) }),
 			pg.Column(e, func(e *outboxEvent) int32 { return int32(e.Type) }), pg.Column(e, func(e *outboxEvent) int64 { return e.CreatedMS }),
-			pg.Column(e, func(e *outboxEvent) []byte { return codec.Pack(e.Body) }), pg.Column(e, func(e *outboxEvent) int64 { return int64(len(e.Body)) }))
+			pg.Column(e, func(e *outboxEvent) []byte { return e.stored }), pg.Column(e, func(e *outboxEvent) int64 { return int64(len(e.Body)) }))
 	} else {
 		st.With("events", "SELECT no, id, type FROM event WHERE id = ANY(?::text[])", ids)
 	}
@@ -93,13 +95,13 @@ func (o *outbox) queue(b *pgx.Batch) {
 
 // outboxOf returns what a change's events write: a delivery for each of the project's endpoints
 // that wants the type.
-func (s *Store) outboxOf(k memory.Ref, no int64, events []memory.Event) (o outbox, err error) {
+func (s *Store) outboxOf(k memory.Ref, no int64, key encryption.Key, events []memory.Event) (o outbox, err error) {
 	for i := range events {
 		ev := &events[i]
 		if slices.ContainsFunc(events[:i], func(e memory.Event) bool { return e.ID == ev.ID }) {
 			return outbox{}, fault.New(fault.Conflict, "there is an event %q already", ev.ID)
 		}
-		o.event(no, webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.Project, AgentID: k.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}, s.wanting(k.Project, ev.Type, ev.CreatedMS, 0))
+		o.event(no, key, webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.Project, AgentID: k.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}, s.wanting(k.Project, ev.Type, ev.CreatedMS, 0))
 	}
 	return o, nil
 }

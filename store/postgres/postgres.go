@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -32,6 +33,9 @@ type Options struct {
 	URL string
 	// SealKey encrypts secrets at rest, as in package sqlite; every replica needs the same.
 	SealKey []byte
+	// DataKey wraps the data keys that encrypt everything else too, as in package sqlite; every
+	// replica needs the same.
+	DataKey []byte
 	// Terms, if not nil, returns the words by which FindRecords finds a record.
 	Terms record.Terms
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
@@ -57,6 +61,8 @@ type Store struct {
 	*peers.Peers
 	db       *pg.DB
 	sealer   encryption.Sealer
+	dataMark []byte        // the check value of the data key
+	beside   *pgxpool.Pool // for loadKey; nil without a data key
 	words    statements.Words
 	holding  sync.Mutex
 	held     map[int64]time.Time // until when agents count as held, under holding: see held.go
@@ -97,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	if err := s.open(ctx, o); err != nil {
-		s.db.Pool.Close()
+		s.closePools()
 		return nil, pg.Classify(err, "open the database")
 	}
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -122,11 +128,16 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	defer conn.Release()
 	for try := 0; ; try++ {
-		if err = s.migrate(ctx, conn.Conn(), steps, o.SealKey); err == nil {
+		if err = s.migrate(ctx, conn.Conn(), steps, o); err == nil {
 			break
 		}
 		// Where there is no advisory lock, another replica may have been quicker.
 		if try == 3 || !pg.Transient(err) && pg.Violated(err) == "" {
+			return err
+		}
+	}
+	if s.sealer.HasKeys() {
+		if s.beside, err = s.db.OpenBeside(ctx, besideConns); err != nil {
 			return err
 		}
 	}
@@ -154,8 +165,15 @@ func (s *Store) Close() error {
 	s.stop()
 	s.work.Wait()
 	s.Peers.Stop()
-	s.db.Pool.Close()
+	s.closePools()
 	return nil
+}
+
+func (s *Store) closePools() {
+	if s.beside != nil {
+		s.beside.Close()
+	}
+	s.db.Pool.Close()
 }
 
 // NewLive implements memory.Peers.
@@ -241,7 +259,10 @@ func (s *Store) Epoch() int64 { return s.published.Load().n }
 // replicas make the first call together, all of them get the same key.
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
 	err = s.db.Transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) (err error) {
-		out, err = statements.ServerKey(pg.NewStatements(ctx, tx), s.sealer, name)
+		key, err := s.key(ctx, tx, encryption.Of{})
+		if err == nil {
+			out, err = statements.ServerKey(pg.NewStatements(ctx, tx), s.sealer, key, name)
+		}
 		return err
 	})
 	return out, err

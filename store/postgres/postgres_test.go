@@ -19,6 +19,9 @@ import (
 	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
 
+// dataKey is a key for Options.DataKey.
+var dataKey = []byte("0123456789abcdef0123456789abcdef")
+
 // open opens a store on a schema of the test's own, or on the one that o names.
 func open(t *testing.T, o postgres.Options) *store.Postgres {
 	t.Helper()
@@ -79,7 +82,7 @@ func TestStore(t *testing.T) {
 // to the database.
 func TestStoreUncached(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) memory.Ledger {
-		return openWith(t, postgres.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 1})
+		return openWith(t, postgres.Options{DataKey: dataKey}, engine.Options{CacheBytes: 1})
 	})
 }
 
@@ -98,16 +101,16 @@ func TestConversations(t *testing.T) {
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return sound(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return sound(t, postgres.Options{DataKey: dataKey}) })
 }
 
 func TestItems(t *testing.T) {
-	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return sound(t, postgres.Options{}) })
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return sound(t, postgres.Options{DataKey: dataKey}) })
 }
 
 func TestQueue(t *testing.T) {
 	webhooktest.Run(t, func(t *testing.T) (memory.Ledger, webhook.Store) {
-		s := open(t, postgres.Options{SealKey: []byte("key")})
+		s := open(t, postgres.Options{DataKey: dataKey})
 		return s, s
 	})
 }
@@ -124,12 +127,16 @@ func TestDue(t *testing.T) {
 func TestCold(t *testing.T) {
 	t.Parallel()
 	storetest.RunCold(t, func(t *testing.T) storetest.ColdStore {
-		return sound(t, postgres.Options{SealKey: []byte("key")}).Store
+		return sound(t, postgres.Options{SealKey: []byte("key"), DataKey: dataKey}).Store
 	})
 }
 
+func TestHolds(t *testing.T) {
+	storetest.RunHolds(t, func(t *testing.T) storetest.HoldStore { return sound(t, postgres.Options{SealKey: []byte("key")}) })
+}
+
 func TestRecords(t *testing.T) {
-	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, postgres.Options{DataKey: dataKey}) })
 }
 
 func TestFinding(t *testing.T) {

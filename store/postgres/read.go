@@ -15,7 +15,7 @@ import (
 
 const (
 	agentColumns   = "a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash, a.settings"
-	messageColumns = "m.seq, m.rev, m.turn, m.client_id, " + packedBody
+	messageColumns = "m.agent_no, m.seq, m.rev, m.turn, m.client_id, " + packedBody
 	packedBody     = "coalesce(packed, convert_to(body, 'UTF8'))"
 	headColumns    = "h.ver, h.rev, h.next_seq, h.last_turn, h.tally"
 )
@@ -52,18 +52,21 @@ func (t tallyOf) Scan(v any) (err error) {
 }
 
 // scanMessage reads columns into before, and then messageColumns.
-func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) {
+func (s *Store) scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) {
 	var m memory.Message
 	var id *string
+	var no *int64 // null, as all of it, for an item whose message is in the archive
 	var body []byte
-	if err := row.Scan(append(before, &m.Seq, &m.Rev, &m.TurnID, &id, &body)...); err != nil {
+	if err := row.Scan(append(before, &no, &m.Seq, &m.Rev, &m.TurnID, &id, &body)...); err != nil {
 		return m, err
 	}
 	if id != nil {
 		m.ID = pg.Shown(*id)
 	}
-	err := codec.DecodeMessage(string(body), &m)
-	return m, err
+	if no == nil {
+		return m, nil
+	}
+	return m, statements.OpenMessage(s.sealer, *no, body, &m)
 }
 
 // Find implements memory.Store.

@@ -41,7 +41,7 @@ func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
 	defer cancel()
-	sealed, err := s.openReader(bounded, o.SealKey)
+	sealed, err := s.openReader(bounded, o)
 	if err != nil {
 		s.db.Pool.Close()
 		return nil, pg.Classify(err, "open the database")
@@ -52,7 +52,7 @@ func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 // Sealed reports whether the secrets in the database are encrypted.
 func (r *Reader) Sealed() bool { return r.sealed }
 
-func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err error) {
+func (s *Store) openReader(ctx context.Context, o Options) (sealed bool, err error) {
 	steps, err := migrations()
 	if err != nil {
 		return false, err
@@ -66,16 +66,19 @@ func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err er
 	}
 	var check []byte
 	err = s.db.Pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return false, err
 	}
-	if s.sealer, err = encryption.Check(key, check); err != nil {
-		return false, fault.Wrap(fault.Invalid, err, fmt.Sprint("the secrets in this database cannot be read: ", err))
+	if err == nil {
+		if s.sealer, err = encryption.Check(o.SealKey, check); err != nil {
+			return false, fault.Wrap(fault.Invalid, err, fmt.Sprint("the secrets in this database cannot be read: ", err))
+		}
 	}
-	return true, nil
+	w, mark, err := checkDataKey(ctx, s.db.Pool, o.DataKey)
+	if err == nil && mark != nil {
+		s.sealer = s.sealer.WithKeys(w, nil) // each export has a load of its own
+	}
+	return s.sealer.Seals(), err
 }
 
 // Export implements export.Source.

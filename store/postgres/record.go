@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/statements"
@@ -57,14 +58,18 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	if err := record.Check(at, changes); err != nil {
 		return state, err
 	}
-	bodies := make(map[string]storedBody, len(changes))
-	for _, c := range changes {
-		if c.Body != nil { // not under the lock
-			bodies[c.ID] = storedBody{s.sealer.Seal(c.Body, statements.RecordOwner(at, c.ID)), arrayOf(s.words.Of(at, c.Body))}
-		}
-	}
 	wake := false
 	err = s.db.Transact(ctx, "change records", func(ctx context.Context, tx pgx.Tx) (err error) {
+		key, err := s.key(ctx, tx, statements.KeyOf(at.Project, at.User))
+		if err != nil {
+			return err
+		}
+		bodies := make(map[string]storedBody, len(changes))
+		for _, c := range changes {
+			if c.Body != nil { // not under the lock of the space
+				bodies[c.ID] = storedBody{key.Seal(c.Body, statements.RecordOwner(at, c.ID)), arrayOf(s.words.Of(at, c.Body))}
+			}
+		}
 		state, wake, err = s.changeRecords(ctx, tx, at, changes, bodies, limit, events, nowMS)
 		return err
 	})
@@ -78,6 +83,9 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 }
 
 func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, changes []record.Change, bodies map[string]storedBody, limit record.Limit, events []memory.Event, nowMS int64) (state record.State, wake bool, err error) {
+	if err := s.holdRecords(ctx, tx, at, changes); err != nil {
+		return state, false, err
+	}
 	no, before, created, err := lockRecords(ctx, tx, at)
 	if err != nil {
 		return before, false, err
@@ -107,7 +115,11 @@ func (s *Store) changeRecords(ctx context.Context, tx pgx.Tx, at record.Space, c
 		if err := s.freshEndpoints(ctx, tx, n); err != nil {
 			return before, false, err
 		}
-		o, err := s.outboxOf(memory.Ref{Project: at.Project}, 0, events)
+		key, err := s.key(ctx, tx, encryption.Of{Project: at.Project})
+		if err != nil {
+			return before, false, err
+		}
+		o, err := s.outboxOf(memory.Ref{Project: at.Project}, 0, key, events)
 		if err != nil {
 			return before, false, err
 		}

@@ -16,7 +16,7 @@ const eraseSpaces = 64
 // EraseRecords implements record.Store. Of each space it deletes what was stored before it came to
 // that space, so that it ends.
 func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) (int, error) {
-	return statements.EraseRecords(func(after record.Space) (spaces []statements.SpaceRow, err error) {
+	n, err := statements.EraseRecords(func(after record.Space) (spaces []statements.SpaceRow, err error) {
 		err = s.db.Read(ctx, "list spaces", func(ctx context.Context) (err error) {
 			spaces, err = statements.Spaces(pg.NewStatements(ctx, s.db.Pool), project, user, prefix, after, 0, eraseSpaces)
 			return err
@@ -24,11 +24,21 @@ func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) 
 		return spaces, err
 	}, func(spaces []statements.SpaceRow) (n int, left []statements.SpaceRow, err error) {
 		err = s.db.Transact(ctx, "erase records", func(ctx context.Context, tx pgx.Tx) (err error) {
-			n, left, err = eraseRecords(ctx, tx, spaces)
+			h, err := s.holds(ctx, tx, project)
+			if err == nil {
+				err = h.Spaces(spaces)
+			}
+			if err == nil {
+				n, left, err = eraseRecords(ctx, tx, spaces)
+			}
 			return err
 		})
 		return n, left, err
 	})
+	if err == nil && prefix == "" {
+		err = s.destroyKeys(ctx, project, user)
+	}
+	return n, err
 }
 
 // eraseRecords deletes a slice of the records of spaces. It returns how many were not deleted

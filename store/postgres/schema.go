@@ -37,10 +37,15 @@ func tableNames() ([]string, error) {
 	return slices.Compact(out), err
 }
 
-// migrate brings the schema up to the last step, and checks or sets the key of the secrets.
-func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key []byte) error {
+// migrate brings the schema up to the last step, and checks or sets the keys.
+func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, o Options) error {
 	return pg.Migrate(ctx, conn, pg.Schema{Steps: steps, WorksFrom: worksFrom}, func(tx pgx.Tx) (err error) {
-		s.sealer, err = openSealer(ctx, tx, key)
+		if _, _, err := checkDataKey(ctx, tx, o.DataKey); err != nil { // before the other key is taken
+			return err
+		}
+		if s.sealer, err = openSealer(ctx, tx, o.SealKey); err == nil {
+			err = s.openKeys(ctx, tx, o.DataKey)
+		}
 		s.words.Sealer = s.sealer
 		return err
 	})

@@ -45,11 +45,11 @@ func TestMigration(t *testing.T) {
 	}
 	const add = "ALTER TABLE agent ADD COLUMN colour text NOT NULL DEFAULT 'red'"
 	var other Store
-	if err := other.migrate(t.Context(), conn, append(first, add+"; SELECT nothing FROM nowhere"), nil); err == nil || version() != last {
+	if err := other.migrate(t.Context(), conn, append(first, add+"; SELECT nothing FROM nowhere"), Options{}); err == nil || version() != last {
 		t.Errorf("a migration that fails: %v, version %d", err, version())
 	}
 	for range 2 { // the second time there is nothing to do
-		if err := other.migrate(t.Context(), conn, append(first, add), nil); err != nil || version() != last+1 {
+		if err := other.migrate(t.Context(), conn, append(first, add), Options{}); err != nil || version() != last+1 {
 			t.Fatalf("%v, version %d", err, version())
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/postgres/pg"
+	"github.com/heardlog/heardlog/store/statements"
 )
 
 // Package encryption encrypts an agent's settings and properties, an endpoint's signing secrets,
@@ -52,8 +53,9 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	all := func() error {
-		for _, t := range sealedTables() {
-			if err := t.seal(ctx, conn, s.sealer); err != nil {
+		secret := func(context.Context, pgx.Tx, encryption.Of) (encryption.Key, error) { return s.sealer.Secret(), nil }
+		for _, t := range sealedTables("= 0") {
+			if _, err := t.seal(ctx, conn, s.sealer, secret); err != nil {
 				return err
 			}
 		}
@@ -103,95 +105,119 @@ func again(ctx context.Context, fn func() error) error {
 	}
 }
 
-// sealedTable describes how the plain blobs of a table are read and written back, a few at a time,
-// since they may be large and many.
+// sealedTable describes how the values of a table are read and written back that are to be sealed,
+// a few at a time, since they may be large and many.
 type sealedTable struct {
 	kind string // of the owners, see encryption.Owner
-	// get selects and locks the next plain rows after a key, in the key's order: the owner's
-	// names, the blob, the row's key.
+	// get selects and locks the next such rows after a key, in the key's order: project and caller,
+	// the owner's names, the value, the row's key.
 	get   string
-	set   string // writes the blob $1 to the row with the key in $2 and following
+	set   string // writes the value $1 to the row with the key in $2 and following
 	first []any  // a key before all rows
+	body  bool   // the value is a packed body, which only data keys seal
 }
 
-func sealedTables() []sealedTable {
-	plain := func(column string) string { return "length(" + column + ") > 0 AND get_byte(" + column + ", 0) = 0" }
+// sealedTables returns the tables of values. is compares the byte that says how a value is stored,
+// for those that are to be sealed; see package encryption.
+func sealedTables(is string) []sealedTable {
 	return []sealedTable{
 		{
-			"agent",
-			"SELECT ARRAY[project, id], settings, no FROM agent WHERE no > $1 AND " + plain("settings") + " ORDER BY no LIMIT 200 FOR UPDATE",
-			"UPDATE agent SET settings = $1 WHERE no = $2", []any{int64(-1)},
+			kind: "agent",
+			get: "SELECT a.project, " + callerOf("a.no") + ", ARRAY[a.project, a.id], a.settings, a.no FROM agent a WHERE a.no > $1 AND " + stored("a.settings", is) +
+				" ORDER BY a.no LIMIT 200 FOR UPDATE OF a",
+			set: "UPDATE agent SET settings = $1 WHERE no = $2", first: []any{int64(-1)},
 		},
 		{
-			"endpoint",
-			"SELECT ARRAY[id], secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL AND " + plain("secrets") + " ORDER BY no LIMIT 200 FOR UPDATE",
-			"UPDATE endpoint SET secrets = $1 WHERE no = $2", []any{int64(-1)},
+			kind: "endpoint",
+			get:  "SELECT project, '', ARRAY[id], secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL AND " + stored("secrets", is) + " ORDER BY no LIMIT 200 FOR UPDATE",
+			set:  "UPDATE endpoint SET secrets = $1 WHERE no = $2", first: []any{int64(-1)},
 		},
 		{
-			"kv",
-			`SELECT ARRAY[coalesce(a.project, k.project), coalesce(a.id, ''), k.key], k.body, k.agent_no, k.project, k.key
+			kind: "kv",
+			get: `SELECT coalesce(a.project, k.project), '', ARRAY[coalesce(a.project, k.project), coalesce(a.id, ''), k.key], k.body, k.agent_no, k.project, k.key
 				FROM kv k LEFT JOIN agent a ON a.no = k.agent_no
-				WHERE (k.agent_no, k.project, k.key) > ($1, $2, $3) AND (k.agent_no = 0 OR a.no IS NOT NULL) AND ` + plain("k.body") +
+				WHERE (k.agent_no, k.project, k.key) > ($1, $2, $3) AND (k.agent_no = 0 OR a.no IS NOT NULL) AND ` + stored("k.body", is) +
 				" ORDER BY k.agent_no, k.project, k.key LIMIT 32 FOR UPDATE OF k",
-			"UPDATE kv SET body = $1 WHERE agent_no = $2 AND project = $3 AND key = $4", []any{int64(-1), "", ""},
+			set: "UPDATE kv SET body = $1 WHERE agent_no = $2 AND project = $3 AND key = $4", first: []any{int64(-1), "", ""},
 		},
 		{
-			"record",
-			"SELECT ARRAY[s.project, s.name, s.user_id, r.id], r.body, r.space_no, r.id FROM record r JOIN record_space s ON s.no = r.space_no WHERE (r.space_no, r.id) > ($1, $2) AND " + plain("r.body") +
+			kind: "record",
+			get: `SELECT s.project, s.user_id, ARRAY[s.project, s.name, s.user_id, r.id], r.body, r.space_no, r.id
+				FROM record r JOIN record_space s ON s.no = r.space_no WHERE (r.space_no, r.id) > ($1, $2) AND ` + stored("r.body", is) +
 				" ORDER BY r.space_no, r.id LIMIT 32 FOR UPDATE OF r",
-			"UPDATE record SET body = $1, words = NULL WHERE space_no = $2 AND id = $3", []any{int64(-1), ""},
+			set: "UPDATE record SET body = $1, words = NULL WHERE space_no = $2 AND id = $3", first: []any{int64(-1), ""},
 		},
 		{
-			"key",
-			"SELECT ARRAY[substr(key, 5)], value, key FROM meta WHERE key LIKE 'key %' AND key > $1 AND " + plain("value") + " ORDER BY key LIMIT 200 FOR UPDATE",
-			"UPDATE meta SET value = $1 WHERE key = $2", []any{""},
+			kind: "key",
+			get:  "SELECT '', '', ARRAY[substr(key, 5)], value, key FROM meta WHERE key LIKE 'key %' AND key > $1 AND " + stored("value", is) + " ORDER BY key LIMIT 200 FOR UPDATE",
+			set:  "UPDATE meta SET value = $1 WHERE key = $2", first: []any{""},
 		},
 	}
 }
 
-// seal seals all plain rows of a table.
-func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s encryption.Sealer) error {
+// stored is a condition on a value that is not empty: how it is stored.
+func stored(column, is string) string {
+	return "length(" + column + ") > 0 AND get_byte(" + column + ", 0) " + is
+}
+
+// callerOf selects the caller of an agent, by the tag by which the agent is found.
+func callerOf(agentNo string) string {
+	return "coalesce((SELECT g.value FROM agent_tag g WHERE g.agent_no = " + agentNo + " AND g.name = ''), '')"
+}
+
+// seal seals the rows of a table and returns how many there were. keyOf returns the key for an
+// owner.
+func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s encryption.Sealer, keyOf func(context.Context, pgx.Tx, encryption.Of) (encryption.Key, error)) (n int, err error) {
 	for at := t.first; at != nil; {
-		next := at
+		var next []any
+		sealed := 0
 		err := again(ctx, func() error {
 			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
-				next, err = t.sealSome(ctx, tx, s, at)
+				next, sealed, err = t.sealSome(ctx, tx, s, at, keyOf)
 				return err
 			})
 		})
 		if err != nil {
-			return err
+			return n, err
 		}
-		at = next
+		at, n = next, n+sealed
 	}
-	return nil
+	return n, nil
 }
 
-// sealSome seals the next rows and returns the last one's key, nil if there was none.
-func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s encryption.Sealer, at []any) ([]any, error) {
+// sealSome seals the next rows. It returns the key of the last one, nil if there was none, and how
+// many there were.
+func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s encryption.Sealer, at []any, keyOf func(context.Context, pgx.Tx, encryption.Of) (encryption.Key, error)) (next []any, n int, err error) {
 	list, err := pg.Collect(ctx, tx, func(row pgx.CollectableRow) ([]any, error) { return row.Values() }, t.get, at...)
 	if err != nil || len(list) == 0 {
-		return nil, err
+		return nil, 0, err
 	}
 	b := &pgx.Batch{}
 	for _, row := range list {
-		parts, okOwner := row[0].([]any)
-		blob, okBlob := row[1].([]byte)
-		if !okOwner || !okBlob {
-			return nil, codec.ErrUnreadable
+		project, _ := row[0].(string)
+		user, _ := row[1].(string)
+		parts, okOwner := row[2].([]any)
+		value, okValue := row[3].([]byte)
+		if !okOwner || !okValue {
+			return nil, 0, codec.ErrUnreadable
 		}
 		names := make([]string, len(parts))
 		for i, part := range parts {
 			name, _ := part.(string)
 			names[i] = pg.Shown(name)
 		}
-		owner := encryption.Owner(t.kind, names...)
-		plain, err := s.Open(blob, owner)
+		key, err := keyOf(ctx, tx, statements.KeyOf(pg.Shown(project), pg.Shown(user)))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		at = row[2:]
-		b.Queue(t.set, append([]any{s.Seal(plain, owner)}, at...)...)
+		owner := encryption.Owner(t.kind, names...)
+		if !t.body {
+			if value, err = s.Open(value, owner); err != nil {
+				return nil, 0, err
+			}
+		}
+		next = row[4:]
+		b.Queue(t.set, append([]any{key.Seal(value, owner)}, next...)...)
 	}
-	return at, tx.SendBatch(ctx, b).Close()
+	return next, len(list), tx.SendBatch(ctx, b).Close()
 }

@@ -15,9 +15,15 @@ import (
 // addBytes adds bytes ($2) to what a project ($1) uses.
 const addBytes = "INSERT INTO project_use (project, bytes) SELECT $1, $2::bigint WHERE $2::bigint <> 0"
 
-// addKeys adds bytes ($2) of keys and values to the project of a namespace ($1). What an agent or a
-// saved conversation has is not counted.
-const addKeys = "INSERT INTO project_use (project, bytes) SELECT split_part($1::text, '/', 1), $2::bigint WHERE $2::bigint <> 0 AND strpos($1, '/') > 0 AND $1 NOT LIKE '~%'"
+// Of rows of table kv_count: the project of a namespace, and whether it is one that counts. What
+// an agent or a saved conversation has is not counted.
+const (
+	spaceProject = "split_part(project, '/', 1)"
+	isSpace      = "strpos(project, '/') > 0 AND project NOT LIKE '~%'"
+)
+
+// addKeys adds bytes ($2) of keys and values to what the project of a namespace ($1) uses.
+const addKeys = "INSERT INTO project_use (project, bytes) SELECT " + spaceProject + ", size FROM (SELECT $1::text AS project, $2::bigint AS size) k WHERE size <> 0 AND " + isSpace
 
 // useErased takes away what is counted of agents that are about to be erased.
 const useErased = `INSERT INTO project_use (project, stopped, failed, messages, bytes)

@@ -48,6 +48,9 @@ type Change struct {
 	Body []byte // nil to delete
 	// If is the revision that the record must have: Any, Absent for none, else Record.Rev.
 	If int64
+	// Caller is the caller whom a record in a space of no user is about. A deletion fails with
+	// fault.Held while that caller is under hold. It may be empty.
+	Caller string
 }
 
 // The special values of Change.If.
@@ -199,7 +202,8 @@ type Store interface {
 	// of the events that endpoints of the project want, and returns the space's state after it. All
 	// records get that state's Rev. A deletion of a record that is not there changes nothing; if
 	// nothing changes, Rev stays and the events are stored. It fails with ErrStale, with
-	// fault.Conflict if there is an event with such an ID already, and as Check and Limit.Check do.
+	// fault.Conflict if there is an event with such an ID already, with fault.Held if it deletes
+	// something that is under hold, and as Check and Limit.Check do.
 	ChangeRecords(ctx context.Context, s Space, changes []Change, limit Limit, events []memory.Event, nowMS int64) (State, error)
 	// Record returns a record, or fault.NotFound.
 	Record(ctx context.Context, s Space, id string) (Record, error)
@@ -215,7 +219,8 @@ type Store interface {
 	// EraseRecords deletes the spaces of a project whose names begin with prefix ("" = all): those
 	// of a user, or, with an empty user, those of all users and of none. It returns how many
 	// records there were. No byte of them and no deletion stays in a table; State.CompactedRev
-	// makes readers notice. What is stored meanwhile may go or stay.
+	// makes readers notice. What is stored meanwhile may go or stay. It fails with fault.Held if
+	// something is under hold, and may have deleted a part by then.
 	EraseRecords(ctx context.Context, project, user, prefix string) (int, error)
 	// SweepRecords forgets deletions from before a time, in all spaces, and spaces without a record
 	// or a deletion; see State.CompactedRev.

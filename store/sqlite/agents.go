@@ -70,7 +70,7 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Ve
 		if out.No, out.Head, err = readAgent(row, &s.sealer); err != nil {
 			return err
 		}
-		list, err := newestMessages(c, out.No, max(n, 1))
+		list, err := s.newestMessages(c, out.No, max(n, 1))
 		if len(list) > 0 {
 			out.Head.Last = list[len(list)-1]
 		}

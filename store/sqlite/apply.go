@@ -6,6 +6,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
 )
@@ -17,13 +18,13 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	last := make(map[int64]*dbfile.Job, len(batch)) // by agent
 	for i := range batch {
 		w, before := &batch[i], last[batch[i].No]
-		private, bodies := s.sealPrivate(w), packAll(w.Bodies)
+		bodies := packAll(w.Bodies)
 		jobs[i] = &dbfile.Job{Run: s.in(func(t *tx) error {
 			// The version alone does not show it: another write may have made the same one.
 			if before != nil && before.Err != nil {
 				return memory.ErrStale
 			}
-			return t.apply(w, private, bodies)
+			return t.apply(w, bodies)
 		})}
 		last[w.No] = jobs[i]
 	}
@@ -42,18 +43,11 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	return errs, nil
 }
 
-func (s *Store) sealPrivate(w *memory.Write) []byte {
-	if w.Private == nil {
-		return nil
-	}
-	return s.sealer.Seal(w.Private, statements.AgentOwner(w.Project, w.ID))
-}
-
 // Create stores a new agent.
 func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64, existing string, err error) {
-	private, bodies := s.sealPrivate(&w), packAll(w.Bodies)
+	bodies := packAll(w.Bodies)
 	err = s.write(ctx, "create an agent", func(t *tx) (err error) {
-		no, existing, err = t.create(&w, private, bodies, limit)
+		no, existing, err = t.create(&w, bodies, limit)
 		return err
 	})
 	s.changed.note(no)
@@ -63,7 +57,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 	return no, existing, nil
 }
 
-func (t *tx) create(w *memory.Write, private []byte, bodies [][]byte, limit int) (no int64, existing string, err error) {
+func (t *tx) create(w *memory.Write, bodies [][]byte, limit int) (no int64, existing string, err error) {
 	a := w.Head.Agent
 	if a.JoinKey != "" {
 		row, err := t.Conn.First("SELECT id FROM agent WHERE project = ? AND join_key = ? AND join_key <> ''", a.Project, a.JoinKey)
@@ -86,11 +80,15 @@ func (t *tx) create(w *memory.Write, private []byte, bodies [][]byte, limit int)
 			return 0, "", err
 		}
 	}
-	if no, err = t.insertAgent(w.Head, private, w.Bytes()); err != nil {
+	key, err := t.key(statements.AgentKey(a))
+	if err != nil {
+		return 0, "", err
+	}
+	if no, err = t.insertAgent(w.Head, key.Seal(w.Private, statements.AgentOwner(w.Project, w.ID)), w.Bytes()); err != nil {
 		return 0, "", err
 	}
 	t.count(a.Status, +1)
-	return no, "", t.writeRows(w, no, bodies)
+	return no, "", t.writeRows(w, no, key, bodies)
 }
 
 // insertAgent stores a new agent. written is how many bytes of messages come with it.
@@ -184,16 +182,26 @@ func keysAreFree(c *dbfile.Conn, a *memory.Agent) error {
 
 // apply writes one change, unless the agent no longer has the version that the change was decided
 // on.
-func (t *tx) apply(w *memory.Write, private []byte, bodies [][]byte) error {
+func (t *tx) apply(w *memory.Write, bodies [][]byte) error {
+	if statements.MustCheck(w) {
+		if err := t.holds().Write(w); err != nil {
+			return err
+		}
+	}
 	if err := t.updateAgent(w); err != nil {
 		return err
 	}
-	if private != nil {
+	key, err := t.key(statements.AgentKey(w.Head.Agent))
+	if err != nil {
+		return err
+	}
+	if w.Private != nil {
+		private := key.Seal(w.Private, statements.AgentOwner(w.Project, w.ID))
 		if _, err := t.Exec("UPDATE agent_settings SET body = ? WHERE agent_no = ?", private, w.No); err != nil {
 			return err
 		}
 	}
-	return t.writeRows(w, w.No, bodies)
+	return t.writeRows(w, w.No, key, bodies)
 }
 
 // updateAgent compares the agent's version and sets the new one, in one statement.
@@ -235,10 +243,10 @@ func packAll(bodies []string) [][]byte {
 }
 
 // writeRows writes the messages and events of a change. bodies are packed.
-func (t *tx) writeRows(w *memory.Write, no int64, bodies [][]byte) error {
+func (t *tx) writeRows(w *memory.Write, no int64, key encryption.Key, bodies [][]byte) error {
 	for i := range w.Change.Append {
 		m := &w.Change.Append[i]
-		if err := t.insertMessage(no, m, bodies[0]); err != nil {
+		if err := t.insertMessage(no, key, m, bodies[0]); err != nil {
 			return err
 		}
 		if err := t.writeItem(w.Ref, no, m, true); err != nil {
@@ -249,7 +257,7 @@ func (t *tx) writeRows(w *memory.Write, no int64, bodies [][]byte) error {
 	for i := range w.Change.Replace {
 		m := &w.Change.Replace[i]
 		n, err := t.Exec("UPDATE message SET rev = ?, turn = ?, shown = ?, body = ? WHERE agent_no = ? AND seq = ? AND client_id IS ?",
-			m.Rev, m.TurnID, m.InHistory(), withSum(no, m, bodies[0]), no, m.Seq, clientID(m.ID))
+			m.Rev, m.TurnID, m.InHistory(), withSum(no, m, statements.MessageBody(key, no, m.Seq, bodies[0])), no, m.Seq, clientID(m.ID))
 		if err == nil && n != 1 {
 			err = fault.New(fault.Internal, "a decision replaced message %d, which is not there under the id %q", m.Seq, m.ID)
 		}
@@ -261,8 +269,8 @@ func (t *tx) writeRows(w *memory.Write, no int64, bodies [][]byte) error {
 		}
 		bodies = bodies[1:]
 	}
-	if err := t.rewriteEvents(no, w.Change.Rewritten); err != nil {
+	if err := t.rewriteEvents(no, key, w.Change.Rewritten); err != nil {
 		return err
 	}
-	return t.insertEvents(no, w.Ref, w.Change.Events)
+	return t.insertEvents(no, key, w.Ref, w.Change.Events)
 }

@@ -33,10 +33,10 @@ func quickCheck(ctx context.Context, c *dbfile.Conn, rest dbfile.Rest, each func
 		err := c.Each("SELECT id, agent_no, seq, rev, turn, client_id, body FROM message WHERE id > ? ORDER BY id LIMIT ?+0", []any{at, int64(checkRows)}, func(row dbfile.Row) error {
 			at, more = row.Int(0), true
 			m := memory.Message{Seq: row.Int(2), Rev: row.Int(3), TurnID: row.Int(4), ID: row.Text(5)}
-			if _, err := checkSum(row.Int(1), &m, row.Bytes(6)); err != nil {
+			if _, err := checkSum(row.Int(1), &m, row.Raw(6)); err != nil {
 				each(errors.Unwrap(err).Error())
 			}
-			if size += len(row.Bytes(6)); size > checkBytes {
+			if size += len(row.Raw(6)); size > checkBytes {
 				return errChecked
 			}
 			return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
@@ -30,7 +30,7 @@ func stateName(n int64) webhook.DeliveryState { return webhook.StateOf(int(n)) }
 
 // insertEvent stores an event with a delivery for each endpoint of its project for which to returns
 // true. If there is none, nothing is stored.
-func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool) error {
+func (t *tx) insertEvent(agentNo int64, key encryption.Key, m webhook.Event, to func(*endpoint) bool) error {
 	var eventNo int64
 	for _, e := range t.s.index.byProject[m.Project] {
 		if !to(e) {
@@ -38,7 +38,7 @@ func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool
 		}
 		if eventNo == 0 {
 			var err error
-			if eventNo, err = t.insertEventRow(agentNo, m); err != nil {
+			if eventNo, err = t.insertEventRow(agentNo, key, m); err != nil {
 				return err
 			}
 		}
@@ -50,11 +50,11 @@ func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool
 }
 
 // insertEvents stores the events of a change of an agent or, with number 0, of a project.
-func (t *tx) insertEvents(agentNo int64, of memory.Ref, list []memory.Event) error {
+func (t *tx) insertEvents(agentNo int64, key encryption.Key, of memory.Ref, list []memory.Event) error {
 	for i := range list {
 		ev := &list[i]
 		e := webhook.Event{ID: ev.ID, Type: ev.Type, Project: of.Project, AgentID: of.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}
-		if err := t.insertEvent(agentNo, e, func(to *endpoint) bool { return to.takes(ev.Type, ev.CreatedMS) }); err != nil {
+		if err := t.insertEvent(agentNo, key, e, func(to *endpoint) bool { return to.takes(ev.Type, ev.CreatedMS) }); err != nil {
 			return err
 		}
 	}
@@ -62,9 +62,9 @@ func (t *tx) insertEvents(agentNo int64, of memory.Ref, list []memory.Event) err
 }
 
 // rewriteEvents replaces the bodies of stored events of an agent.
-func (t *tx) rewriteEvents(agentNo int64, list []memory.Event) error {
+func (t *tx) rewriteEvents(agentNo int64, key encryption.Key, list []memory.Event) error {
 	for _, ev := range list {
-		if _, err := t.Exec("UPDATE event SET body = ?, size = ? WHERE id = ? AND agent_no = ?", codec.Pack(ev.Body), int64(len(ev.Body)), ev.ID, agentNo); err != nil {
+		if _, err := t.Exec("UPDATE event SET body = ?, size = ? WHERE id = ? AND agent_no = ?", statements.EventBody(key, ev.ID, ev.Body), int64(len(ev.Body)), ev.ID, agentNo); err != nil {
 			return err
 		}
 		_, err := t.Exec(`UPDATE attempt SET response = NULL WHERE response IS NOT NULL
@@ -76,9 +76,9 @@ func (t *tx) rewriteEvents(agentNo int64, list []memory.Event) error {
 	return nil
 }
 
-func (t *tx) insertEventRow(agentNo int64, m webhook.Event) (no int64, err error) {
+func (t *tx) insertEventRow(agentNo int64, key encryption.Key, m webhook.Event) (no int64, err error) {
 	return t.Insert("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, codec.Pack(m.Body), int64(len(m.Body)))
+		m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, statements.EventBody(key, m.ID, m.Body), int64(len(m.Body)))
 }
 
 // fresh describes a new delivery besides its event and endpoint.

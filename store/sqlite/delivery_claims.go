@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
+	"github.com/heardlog/heardlog/store/statements"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -193,7 +193,7 @@ func (s *Store) Claim(ctx context.Context, t webhook.Taking) (out []webhook.Deli
 				d.was = claim{}
 				continue
 			}
-			plain, err := codec.Unpack(body.Blob(0))
+			plain, err := statements.OpenEvent(s.sealer, row.Text(2), body.Blob(0))
 			if err != nil {
 				return err
 			}

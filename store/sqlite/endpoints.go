@@ -153,8 +153,12 @@ func (t *tx) writeEndpoint(e *endpoint) error {
 			return err
 		}
 	}
+	key, err := t.key(encryption.Of{Project: e.Project})
+	if err != nil {
+		return err
+	}
 	_, err = t.Exec("UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
-		e.Project, body, t.s.sealer.Seal(secrets, statements.EndpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
+		e.Project, body, key.Seal(secrets, statements.EndpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
 
@@ -185,7 +189,11 @@ func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 				return err
 			}
 		}
-		if err := t.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type, m.CreatedMS) }); err != nil {
+		key, err := t.key(encryption.Of{Project: m.Project})
+		if err != nil {
+			return err
+		}
+		if err := t.insertEvent(of, key, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type, m.CreatedMS) }); err != nil {
 			return err
 		}
 	}

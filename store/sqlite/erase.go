@@ -62,7 +62,7 @@ func (t *tx) eraseEnded(beforeMS int64, at sweepPlace, limit int) (gone []memory
 		ref    memory.Ref
 		status memory.Status
 		at     sweepPlace
-		waits  bool // for a delivery
+		waits  bool // for a delivery, or is under hold
 	}
 	list, err := dbfile.Collect(t.Conn, func(row dbfile.Row) (found, error) {
 		return found{
@@ -71,7 +71,7 @@ func (t *tx) eraseEnded(beforeMS int64, at sweepPlace, limit int) (gone []memory
 		}, nil
 	}, `SELECT a.no, a.project, a.id, a.status, a.stop_ms,
 			EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
-		FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms >= ? AND a.stop_ms < ? AND (a.stop_ms, a.no) > (?, ?)
+			OR NOT `+statements.NotHeld+` FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms >= ? AND a.stop_ms < ? AND (a.stop_ms, a.no) > (?, ?)
 		ORDER BY a.stop_ms, a.no LIMIT ?+0`, at.stopMS, beforeMS, at.stopMS, at.no, int64(sweepLook))
 	if err != nil {
 		return nil, at, false, err
@@ -98,6 +98,9 @@ func (s *Store) eraseOne(ctx context.Context, ref memory.Ref) error {
 	return s.write(ctx, "erase an agent", func(t *tx) error {
 		a, no, err := agentStatus(t.Conn, ref.Project, ref.ID)
 		if err != nil {
+			return err
+		}
+		if err := t.holds().Erase(ref.Project, no); err != nil {
 			return err
 		}
 		err = t.ExecEach(no,
@@ -170,7 +173,7 @@ func (t *tx) forgetDone(beforeMS int64, agentless bool) (int, error) {
 	type old struct{ id, event int64 }
 	list, err := dbfile.Collect(t.Conn, func(row dbfile.Row) (old, error) { return old{row.Int(0), row.Int(1)}, nil },
 		`SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ?
-		AND (? = 0 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT ?+0`, beforeMS, agentless, int64(forgetRows))
+		AND (? = 0 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) AND `+statements.DeliveryNotHeld+` ORDER BY done_ms LIMIT ?+0`, beforeMS, agentless, int64(forgetRows))
 	if err != nil {
 		return 0, err
 	}

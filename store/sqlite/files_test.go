@@ -176,7 +176,7 @@ func TestSealedBlobsStayInPlace(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f.db")
-	s := open(t, sqlite.Options{Path: path, MaxPages: 100})
+	s := open(t, sqlite.Options{Path: path, MaxPages: 102})
 	ctx := t.Context()
 	a := agent("p", 1)
 	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
@@ -40,7 +41,7 @@ func OpenImporter(o Options) (*Importer, error) {
 }
 
 // Close releases the file.
-func (m *Importer) Close() error { return m.s.db.Release() }
+func (m *Importer) Close() error { return errors.Join(m.s.keys.close(), m.s.db.Release()) }
 
 // Mark implements export.Target.
 func (m *Importer) Mark(context.Context) ([]byte, error) {
@@ -69,13 +70,16 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark 
 	}
 	t := &tx{m.s.db.OpenTx(), m.s}
 	err := t.Conn.Transaction(func() error {
-		return statements.Import(t.writing(), m.s.sealer, incoming{t}, batch, had, mark)
+		return statements.Import(t.writing(), incoming{t, map[encryption.Of]encryption.Key{}}, batch, had, mark)
 	})
 	return dbfile.Classify(err, "import")
 }
 
 // incoming is the transaction of an import as a statements.Store.
-type incoming struct{ t *tx }
+type incoming struct {
+	t    *tx
+	keys map[encryption.Of]encryption.Key
+}
 
 // InsertAgent implements statements.Store.
 func (m incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
@@ -85,15 +89,30 @@ func (m incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
 			return 0, err
 		}
 	}
-	return m.t.insertAgent(h, m.t.s.sealer.Seal(private, statements.AgentOwner(a.Project, a.ID)), 0)
+	key, err := m.Key(statements.AgentKey(a))
+	if err != nil {
+		return 0, err
+	}
+	return m.t.insertAgent(h, key.Seal(private, statements.AgentOwner(a.Project, a.ID)), 0)
+}
+
+// Key implements statements.Store.
+func (m incoming) Key(of encryption.Of) (k encryption.Key, err error) {
+	k, ok := m.keys[of]
+	if !ok {
+		if k, err = m.t.key(of); err == nil {
+			m.keys[of] = k
+		}
+	}
+	return k, err
 }
 
 // InsertMessage implements statements.Store.
-func (m incoming) InsertMessage(no int64, msg *memory.Message, body string) error {
+func (m incoming) InsertMessage(no int64, key encryption.Key, msg *memory.Message, body string) error {
 	if _, err := m.t.Exec("UPDATE agent SET written = written + ? WHERE no = ?", int64(len(body)), no); err != nil {
 		return err
 	}
-	return m.t.insertMessage(no, msg, codec.Pack(body))
+	return m.t.insertMessage(no, key, msg, codec.Pack(body))
 }
 
 // Insert implements statements.Store.

@@ -32,7 +32,7 @@ const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.age
 	FROM item i JOIN agent a ON a.no = i.agent_no LEFT JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq `
 
 // itemReader returns what reads a row of selectItem.
-func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
+func (s *Store) itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
 	return func(row dbfile.Row) (memories.Item, error) {
 		it := memories.Item{
 			No: row.Int(0), Project: row.Text(6), AgentID: row.Text(7),
@@ -45,7 +45,7 @@ func itemReader(project string) func(row dbfile.Row) (memories.Item, error) {
 			it.Row.Restore(it.Project, it.AgentID, it.Message.Seq)
 			return it, nil
 		}
-		err := readMessage(row.Int(8), row[9:], &it.Message)
+		err := s.readMessage(row.Int(8), row[9:], &it.Message)
 		it.Row.Restore(it.Project, it.AgentID, it.Message.Seq)
 		return it, err
 	}
@@ -104,7 +104,7 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) ([]
 			if !r.fits {
 				continue
 			}
-			list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.no = ?", r.no)
+			list, err := dbfile.Collect(c, s.itemReader(project), selectItem+"WHERE i.no = ?", r.no)
 			if err != nil {
 				return err
 			}
@@ -125,9 +125,9 @@ func (s *Store) Items(ctx context.Context, project string, q memories.Query) ([]
 // Item returns the first item with that ID.
 func (s *Store) Item(ctx context.Context, project, id string) (it memories.Item, err error) {
 	err = s.db.Read(ctx, "read an item", func(c *dbfile.Conn) error {
-		list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.project = ? AND i.id = ? AND i.id <> '' ORDER BY i.no LIMIT 1", project, id)
+		list, err := dbfile.Collect(c, s.itemReader(project), selectItem+"WHERE i.project = ? AND i.id = ? AND i.id <> '' ORDER BY i.no LIMIT 1", project, id)
 		if prefix, seq, ok := memories.PlaceOf(id); ok && err == nil && len(list) == 0 {
-			list, err = dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.id = '' AND i.seq = ?3 AND a.project IN (?1, ?2) AND a.id >= ?4 AND a.id < ?4 || 'g' ORDER BY i.no LIMIT 1",
+			list, err = dbfile.Collect(c, s.itemReader(project), selectItem+"WHERE i.id = '' AND i.seq = ?3 AND a.project IN (?1, ?2) AND a.id >= ?4 AND a.id < ?4 || 'g' ORDER BY i.no LIMIT 1",
 				project, memories.OwnProject(project), seq, prefix)
 		}
 		switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
 )
@@ -39,19 +40,15 @@ func spaceOf(c *dbfile.Conn, s kv.Space) (keyRow, error) {
 // PutKeys implements kv.Store. If the limit is reached, expired entries make room first, in slices
 // between other calls.
 func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
-	sealed := make([][]byte, len(entries))
-	for i, e := range entries {
-		sealed[i] = s.sealer.Seal(e.Value, statements.KVOwner(space, e.Key)) // here, and not in the writer
-	}
 	return s.changeKeys(ctx, space, func(t *tx, at keyRow) (again bool, err error) {
-		return t.putKeys(space, at, entries, sealed, limit, nowMS)
+		return t.putKeys(space, at, entries, limit, nowMS)
 	})
 }
 
 // UpdateKey implements kv.Store.
 func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once kv.Once, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
 	put := func(t *tx, space kv.Space, at keyRow, e kv.Entry, limit kv.Limit) (again bool, err error) {
-		return t.putKeys(space, at, []kv.Entry{e}, [][]byte{s.sealer.Seal(e.Value, statements.KVOwner(space, e.Key))}, limit, nowMS)
+		return t.putKeys(space, at, []kv.Entry{e}, limit, nowMS)
 	}
 	marks := space.Marks()
 	marksAt := keyRow{project: marks.Owner()}
@@ -125,7 +122,7 @@ func (s *Store) mustBeActive(ctx context.Context, space kv.Space) error {
 
 // putKeys stores entries, or deletes expired ones and asks to be called again. It decides on all
 // before it writes the first.
-func (t *tx) putKeys(space kv.Space, at keyRow, entries []kv.Entry, sealed [][]byte, limit kv.Limit, nowMS int64) (again bool, err error) {
+func (t *tx) putKeys(space kv.Space, at keyRow, entries []kv.Entry, limit kv.Limit, nowMS int64) (again bool, err error) {
 	numbers := make([]int64, len(entries)) // of the rows that are there
 	moreKeys, moreSize := int64(len(entries)), int64(0)
 	for i := range entries {
@@ -151,19 +148,24 @@ func (t *tx) putKeys(space kv.Space, at keyRow, entries []kv.Entry, sealed [][]b
 		keys = 0 // an entry may be replaced however many there are
 	}
 	if full := limit.Check(space, keys, size); full != nil {
-		n, _, err := t.dropKeys("kv_live WHERE agent_no = ? AND project = ? AND expires_ms <= ?", nowMS, at.no, at.project, nowMS)
+		n, _, err := t.dropKeys("kv_live WHERE agent_no = ? AND project = ? AND expires_ms <= ? AND "+statements.KeyNotHeld, nowMS, at.no, at.project, nowMS)
 		if err != nil || n > 0 {
 			return n > 0, err
 		}
 		return false, full
 	}
+	key, err := t.key(encryption.Of{Project: space.Project})
+	if err != nil {
+		return false, err
+	}
 	for i := range entries {
 		e := &entries[i]
+		sealed := key.Seal(e.Value, statements.KVOwner(space, e.Key))
 		if numbers[i] != 0 {
 			_, err = t.Exec("UPDATE kv SET size = ?, updated_ms = ?, expires_ms = ?, pinned = ?, used_ms = ?, uses = uses + 1, body = ? WHERE no = ?",
-				e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, sealed[i], numbers[i])
+				e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, sealed, numbers[i])
 		} else {
-			err = t.insertKey(at, e, sealed[i])
+			err = t.insertKey(at, e, sealed)
 		}
 		if err != nil {
 			return false, err
@@ -275,6 +277,9 @@ func (s *Store) readKey(c *dbfile.Conn, space kv.Space, at keyRow, key string, n
 func (s *Store) DeleteKey(ctx context.Context, space kv.Space, name string, nowMS int64) (found bool, err error) {
 	err = s.write(ctx, "delete a key", func(t *tx) error {
 		at, err := spaceOf(t.Conn, space)
+		if err == nil && at.no != 0 {
+			err = t.holds().Agent(at.no)
+		}
 		if err != nil {
 			return err
 		}
@@ -337,6 +342,11 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (int
 		return 0, err
 	}
 	return s.writeSlices(ctx, "delete keys", func(t *tx) (int, bool, error) {
+		if at.no != 0 {
+			if err := t.holds().Agent(at.no); err != nil {
+				return 0, false, err
+			}
+		}
 		n, live, err := t.dropKeys("kv_key WHERE agent_no = ? AND project = ? AND no <= ?", nowMS, at.no, at.project, last)
 		return live, n > 0, err
 	})
@@ -345,6 +355,11 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (int
 // EvictKeys implements kv.Evicter.
 func (s *Store) EvictKeys(ctx context.Context, space kv.Space, keys []kv.Key) (n int, err error) {
 	err = s.eachKey(ctx, "evict keys", space, len(keys), func(t *tx, at keyRow, i int) error {
+		if at.no != 0 {
+			if err := t.holds().Agent(at.no); err != nil {
+				return err
+			}
+		}
 		k := &keys[i]
 		gone, _, err := t.dropKeys("kv_key WHERE agent_no = ? AND project = ? AND key = ? AND pinned = 0 AND updated_ms = ?", 0, at.no, at.project, k.Key, k.UpdatedMS)
 		n += gone
@@ -382,7 +397,7 @@ func (s *Store) eachKey(ctx context.Context, what string, space kv.Space, n int,
 // SweepKeys implements kv.Store.
 func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 	return s.writeSlices(ctx, "delete keys", func(t *tx) (int, bool, error) {
-		n, _, err := t.dropKeys("kv_expires WHERE expires_ms <= ?", nowMS, nowMS)
+		n, _, err := t.dropKeys("kv_expires WHERE expires_ms <= ? AND "+statements.KeyNotHeld, nowMS, nowMS)
 		return n, n > 0, err
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -90,6 +91,9 @@ func listArg[T string | int64 | memory.Status | memory.TagValues](list []T) stri
 
 // List lists a project's agents. It counts up to memory.MaxCounted.
 func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
+	if q.Picks() {
+		return s.pick(ctx, &q)
+	}
 	parts, limit := agentParts(&q), max(q.Limit, 1)
 	err = s.db.Read(ctx, "list agents", func(c *dbfile.Conn) error {
 		page = memory.AgentPage{}
@@ -119,6 +123,44 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	})
 	return page, err
 }
+
+// pick lists agents by what their tallies say.
+func (s *Store) pick(ctx context.Context, q *memory.AgentQuery) (page memory.AgentPage, err error) {
+	err = s.db.Read(ctx, "list agents", func(c *dbfile.Conn) error {
+		page = memory.AgentPage{}
+		picker := memory.Picker{Query: q}
+		for _, p := range agentParts(q) {
+			picker.Part()
+			at, order := p.after(q.ReadsAfter(), q.ReadsOldest())
+			err := c.Each("SELECT "+p.start+", "+p.no+", a.tally FROM "+p.from+" WHERE "+at.where+" ORDER BY "+order+" LIMIT ?+0", append(at.args, int64(memory.MaxPicked)+1), func(row dbfile.Row) error {
+				more, err := picker.Add(memory.AgentPlace{StartMS: row.Int(0), No: row.Int(1)}, row.Blob(2))
+				switch {
+				case err != nil:
+					return err
+				case ctx.Err() != nil:
+					return fault.Ended(ctx)
+				case !more:
+					return errPicked
+				}
+				return nil
+			})
+			if err != nil && !errors.Is(err, errPicked) {
+				return err
+			}
+		}
+		picker.Page(&page)
+		found := make([]foundAgent, len(page.Places))
+		for i := range found {
+			found[i].AgentPlace = page.Places[i]
+		}
+		page.Heads, q.Known = make([]memory.Head, len(found)), nil
+		return s.readFound(c, q, found, &page)
+	})
+	return page, err
+}
+
+// errPicked ends the reading of a part of a list.
+var errPicked = errors.New("enough was read")
 
 // foundAgent is an agent of a list before its head is read.
 type foundAgent struct {
@@ -176,17 +218,23 @@ func (p *agentPart) count(c *dbfile.Conn) (int, error) {
 	return int(n), err
 }
 
-// list appends the first agents after q.After.
-func (p *agentPart) list(c *dbfile.Conn, q *memory.AgentQuery, limit int, found []foundAgent) ([]foundAgent, error) {
-	at, than, order := *p, " < ", " DESC"
-	if q.OldestFirst {
-		than, order = " > ", ""
+// after returns the agents of a part after a place, and their order.
+func (p *agentPart) after(place memory.AgentPlace, oldestFirst bool) (at agentPart, order string) {
+	at, than, desc := *p, " < ", " DESC"
+	if oldestFirst {
+		than, desc = " > ", ""
 	}
 	at.args = slices.Clone(p.args)
-	if q.After != (memory.AgentPlace{}) {
-		at.and("("+p.start+", "+p.no+")"+than+"(?, ?)", q.After.StartMS, q.After.No)
+	if place != (memory.AgentPlace{}) {
+		at.and("("+p.start+", "+p.no+")"+than+"(?, ?)", place.StartMS, place.No)
 	}
-	err := c.Each("SELECT "+p.start+", "+p.no+", a.id, a.head_rev FROM "+p.from+" WHERE "+at.where+" ORDER BY "+p.start+order+", "+p.no+order+" LIMIT ?+0", append(at.args, int64(limit)), func(row dbfile.Row) error {
+	return at, p.start + desc + ", " + p.no + desc
+}
+
+// list appends the first agents after q.After.
+func (p *agentPart) list(c *dbfile.Conn, q *memory.AgentQuery, limit int, found []foundAgent) ([]foundAgent, error) {
+	at, order := p.after(q.After, q.OldestFirst)
+	err := c.Each("SELECT "+p.start+", "+p.no+", a.id, a.head_rev FROM "+p.from+" WHERE "+at.where+" ORDER BY "+order+" LIMIT ?+0", append(at.args, int64(limit)), func(row dbfile.Row) error {
 		found = append(found, foundAgent{memory.AgentPlace{StartMS: row.Int(0), No: row.Int(1)}, row.Text(2), row.Int(3)})
 		return nil
 	})

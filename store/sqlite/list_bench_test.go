@@ -47,6 +47,7 @@ func BenchmarkList(b *testing.B) {
 		"label+ghosts":        {Labels: map[string]string{"line": "sales"}, Ghosts: true},
 		"platform+old":        {Platform: "vapi", Labels: map[string]string{"half": "old"}},
 		"interrupted+old":     {Interrupted: true, Labels: map[string]string{"half": "old"}},
+		"unheard_min":         {UnheardMin: 0.5}, "sort-unheard": {Order: memory.ByUnheard}, "sort-first_word+label": {Order: memory.ByFirstWord, Labels: map[string]string{"line": "sales"}},
 	} {
 		worst := time.Duration(0)
 		for _, at := range []memory.AgentPlace{{}, {StartMS: start(agents / 2), No: math.MaxInt64}, {StartMS: start(10), No: math.MaxInt64}} {

@@ -22,7 +22,7 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 // Event returns one event with its body.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
 	err = s.db.Read(ctx, "read event", func(c *dbfile.Conn) (err error) {
-		m, err = statements.Event(reading{c}, project, id)
+		m, err = statements.Event(reading{c}, s.sealer, project, id)
 		return err
 	})
 	return m, err
@@ -31,7 +31,7 @@ func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event,
 // AgentEvents implements webhook.Log.
 func (s *Store) AgentEvents(ctx context.Context, project, agentID string, each func(webhook.Event) error) error {
 	return s.db.Read(ctx, "read an agent's events", func(c *dbfile.Conn) error {
-		return statements.AgentEvents(reading{c}, project, agentID, each)
+		return statements.AgentEvents(reading{c}, s.sealer, project, agentID, each)
 	})
 }
 

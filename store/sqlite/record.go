@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/store/statements"
@@ -16,12 +17,6 @@ var _ record.Store = (*Store)(nil)
 // largeRecords is how many bytes of records a change may have that is written beside others of its
 // kind. Larger ones wait for each other, so that all others wait for one of them at a time.
 const largeRecords = 64 << 10
-
-// storedBody is the body of a record with its words, as they are stored.
-type storedBody struct {
-	sealed []byte
-	words  string
-}
 
 // spaceRow is a row of record_space; no is 0 if the space has none.
 type spaceRow struct {
@@ -48,10 +43,10 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	if err := record.Check(at, changes); err != nil {
 		return state, err
 	}
-	bodies, size := map[string]storedBody{}, int64(0)
+	words, size := map[string]string{}, int64(0)
 	for _, c := range changes {
 		if c.Body != nil { // here, and not in the writer
-			bodies[c.ID] = storedBody{s.sealer.Seal(c.Body, statements.RecordOwner(at, c.ID)), wordList(s.words.Of(at, c.Body))}
+			words[c.ID] = wordList(s.words.Of(at, c.Body))
 		}
 		size += c.Size()
 	}
@@ -64,11 +59,18 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 		}
 	}
 	err = s.write(ctx, "store records", func(t *tx) (err error) {
-		state, err = t.changeRecords(at, changes, bodies, limit, nowMS)
+		if err := t.holds().Changes(at, changes); err != nil {
+			return err
+		}
+		state, err = t.changeRecords(at, changes, words, limit, nowMS)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		key, err := t.key(encryption.Of{Project: at.Project})
 		if err != nil {
 			return err
 		}
-		return t.insertEvents(0, memory.Ref{Project: at.Project}, events)
+		return t.insertEvents(0, key, memory.Ref{Project: at.Project}, events)
 	})
 	if err != nil {
 		return record.State{}, err
@@ -77,7 +79,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 }
 
 // changeRecords decides on all rows before it writes the first.
-func (t *tx) changeRecords(at record.Space, changes []record.Change, bodies map[string]storedBody, limit record.Limit, nowMS int64) (record.State, error) {
+func (t *tx) changeRecords(at record.Space, changes []record.Change, words map[string]string, limit record.Limit, nowMS int64) (record.State, error) {
 	space, err := readSpace(t.Conn, at)
 	if err != nil {
 		return space.state, err
@@ -114,10 +116,14 @@ func (t *tx) changeRecords(at record.Space, changes []record.Change, bodies map[
 	if err != nil {
 		return next, err
 	}
+	key, err := t.key(statements.KeyOf(at.Project, at.User))
+	if err != nil {
+		return next, err
+	}
 	for _, c := range changes {
 		var body any // null for a deletion
 		if c.Body != nil {
-			body = bodies[c.ID].sealed
+			body = key.Seal(c.Body, statements.RecordOwner(at, c.ID))
 		}
 		no, there := numbers[c.ID]
 		if there {
@@ -128,7 +134,7 @@ func (t *tx) changeRecords(at record.Space, changes []record.Change, bodies map[
 		if err != nil {
 			return next, err
 		}
-		if err := t.insertWords(no, bodies[c.ID].words); err != nil {
+		if err := t.insertWords(no, words[c.ID]); err != nil {
 			return next, err
 		}
 	}

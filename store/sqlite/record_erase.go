@@ -14,7 +14,7 @@ const eraseSpaces = 128
 // EraseRecords implements record.Store. Of each space it deletes what was stored before it came to
 // that space, so that it ends.
 func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) (int, error) {
-	return statements.EraseRecords(func(after record.Space) (spaces []statements.SpaceRow, err error) {
+	n, err := statements.EraseRecords(func(after record.Space) (spaces []statements.SpaceRow, err error) {
 		err = s.db.Read(ctx, "list spaces", func(c *dbfile.Conn) (err error) {
 			spaces, err = statements.Spaces(reading{c}, project, user, prefix, after, 0, eraseSpaces)
 			return err
@@ -27,11 +27,18 @@ func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) 
 		})
 		return n, left, err
 	})
+	if err == nil && prefix == "" {
+		err = s.destroyKeys(ctx, project, user)
+	}
+	return n, err
 }
 
 // eraseRecords deletes a slice of the records of spaces. It returns how many were not deleted
 // already, and the spaces that are left.
 func (t *tx) eraseRecords(spaces []statements.SpaceRow) (erased int, left []statements.SpaceRow, err error) {
+	if err := t.holds().Spaces(spaces); err != nil {
+		return 0, nil, err
+	}
 	rows, size := sweepRows, int64(clearBytes)
 	for len(spaces) > 0 && rows > 0 && size > 0 {
 		d, err := t.dropRecords(spaces[0], rows, size)

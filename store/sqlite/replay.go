@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -213,7 +214,11 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (w
 		if err != nil {
 			return 0, err
 		}
-		if err := t.insertEvent(0, m, func(to *endpoint) bool { return to == e }); err != nil {
+		key, err := t.key(encryption.Of{Project: m.Project})
+		if err != nil {
+			return 0, err
+		}
+		if err := t.insertEvent(0, key, m, func(to *endpoint) bool { return to == e }); err != nil {
 			return 0, err
 		}
 		return t.Conn.Number("SELECT d.id FROM delivery d JOIN event e ON e.no = d.event_no WHERE e.id = ?", m.ID)

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store"
+	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/engine"
 	"github.com/heardlog/heardlog/store/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -49,6 +51,17 @@ const helperAgents = 16
 // helper appends with several callers at once and prints each acknowledged message, until it is
 // killed. In mode "hold" it only holds the file.
 func helper(ctx context.Context, path, mode string) error {
+	switch mode {
+	case "seal":
+		_, err := sqlite.SealOld(ctx, sqlite.Options{Path: path, DataKey: dataKey})
+		return err
+	case "rotate":
+		_, err := sqlite.RotateDataKey(sqlite.Options{Path: path, DataKey: dataKey}, otherKey)
+		if errors.Is(err, encryption.ErrWrongDataKey) { // a helper before did it, and was killed
+			err = nil
+		}
+		return err
+	}
 	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		return err
@@ -343,7 +356,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "made", "for it")
+	dir := filepath.Join(t.TempDir(), "made for it")
 	s := open(t, sqlite.Options{Path: filepath.Join(dir, "a ?%#b.db")})
 	fill(t, s)
 	for name, want := range map[string]fs.FileMode{
@@ -356,5 +369,9 @@ func TestModes(t *testing.T) {
 		if info.Mode() != want {
 			t.Errorf("%q has mode %v, want %v", name, info.Mode(), want)
 		}
+	}
+	if s, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "mistaken", "path", "a.db")}, engine.Options{}); err == nil {
+		_ = s.Close()
+		t.Error("two missing folders were made")
 	}
 }

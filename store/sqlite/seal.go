@@ -109,11 +109,14 @@ func (t sealedTable) seal(w *dbfile.Conn, s encryption.Sealer) error {
 			names = append(names, row.Text(i))
 		}
 		owner := encryption.Owner(t.kind, names...)
+		if encryption.IsData(row.Blob(0)) {
+			continue
+		}
 		plain, err := s.Open(bytes.Clone(row.Blob(0)), owner)
 		if err != nil {
 			return err
 		}
-		if _, err := w.Run(t.set, s.Seal(plain, owner), key); err != nil {
+		if _, err := w.Run(t.set, s.Secret().Seal(plain, owner), key); err != nil {
 			return err
 		}
 	}

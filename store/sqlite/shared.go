@@ -24,4 +24,7 @@ type writing struct {
 	*dbfile.Tx
 }
 
+// holds checks what the transaction is about to erase.
+func (t *tx) holds() statements.Holds { return statements.Holds{DB: t.writing(), Sealer: t.s.sealer} }
+
 func (t *tx) writing() writing { return writing{reading{t.Conn}, t.Tx} }

@@ -27,6 +27,9 @@ type Commit = dbfile.Commit
 // InMemory is the path of a store that never touches the disk and is lost with the process.
 const InMemory = dbfile.InMemory
 
+// ErrInUse is in the error of a file that another process has.
+var ErrInUse = dbfile.ErrInUse
+
 // Options sets where the file is and how much it may use. Zero values mean the defaults.
 type Options struct {
 	// Path is the database file. SQLite keeps PATH-wal and PATH-shm beside it, and PATH.lock holds
@@ -38,6 +41,9 @@ type Options struct {
 	// secrets. It may have any length; without it secrets are stored in clear. A file that was used
 	// without a key is encrypted when it is first opened with one, and needs it from then on.
 	SealKey []byte
+	// DataKey wraps the data keys that encrypt everything else too: messages, events, records,
+	// values. It has encryption.KeyLen bytes, or none. A file that had one needs it from then on.
+	DataKey []byte
 	// Terms, if not nil, returns the words by which FindRecords finds a record.
 	Terms record.Terms
 	// MaxPages limits the file, in pages of 4 KiB. A write beyond it fails as on a full disk. 0
@@ -65,6 +71,8 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	db      *dbfile.DB
 	sealer  encryption.Sealer
+	keys    keyReader
+	lastKey int64 // the highest number of a data key; used with the writer's turn
 	words   statements.Words
 	large   chan struct{} // holds a value while a large change of records waits or is written
 	lists   *cache.Cache[user, *agentList]
@@ -106,7 +114,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		err = s.db.Start(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), s.db.Release())
+		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), s.keys.close(), s.db.Release())
 	}
 	// What a crash left half done. What cannot be finished now, on a full disk, waits for the next
 	// Open, or the next call of its kind.
@@ -136,7 +144,14 @@ func openStore(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, large: make(chan struct{}, 1), lists: newLists(), claims: map[int64]claim{}, fence: time.Now().UnixMicro(), woken: make(chan struct{}, 1)}
-	if s.sealer, err = openSealer(db.Writer(), o.SealKey); err != nil {
+	wrapper, has, err := checkDataKey(db.Writer(), o.DataKey)
+	if err == nil {
+		s.sealer, err = openSealer(db.Writer(), o.SealKey)
+	}
+	if err == nil {
+		err = s.openKeys(o, wrapper, has)
+	}
+	if err != nil {
 		return nil, errors.Join(dbfile.Classify(err, "open "+o.Path), db.Release())
 	}
 	s.words = statements.Words{Terms: o.Terms, Sealer: s.sealer}
@@ -159,7 +174,7 @@ func (s *Store) load() (err error) {
 
 // Close commits what waits to be written and releases the file. Later calls fail with
 // fault.Unavailable.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error { return errors.Join(s.keys.close(), s.db.Close()) }
 
 // Purge removes what was erased from the write-ahead log; see dbfile.DB.Purge.
 func (s *Store) Purge(ctx context.Context) error { return s.db.Purge(ctx) }
@@ -200,7 +215,10 @@ func (s *Store) writeSlices(ctx context.Context, what string, fn func(*tx) (n in
 // ServerKey implements webhook.Log.
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
 	err = s.write(ctx, "read key", func(t *tx) (err error) {
-		out, err = statements.ServerKey(t.writing(), s.sealer, name)
+		key, err := t.key(encryption.Of{})
+		if err == nil {
+			out, err = statements.ServerKey(t.writing(), s.sealer, key, name)
+		}
 		return err
 	})
 	return out, err

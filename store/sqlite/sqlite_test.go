@@ -16,6 +16,9 @@ import (
 	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
 
+// dataKey is a key for Options.DataKey.
+var dataKey = []byte("0123456789abcdef0123456789abcdef")
+
 // open opens a store in a folder of the test's own, or the one that o names.
 func open(t *testing.T, o sqlite.Options) *store.SQLite {
 	t.Helper()
@@ -44,7 +47,7 @@ func sound(t *testing.T, o sqlite.Options) *store.SQLite {
 	t.Helper()
 	o.Path = filepath.Join(t.TempDir(), "heardlog.db")
 	t.Cleanup(func() {
-		r, err := sqlite.OpenReader(sqlite.Options{Path: o.Path, SealKey: o.SealKey})
+		r, err := sqlite.OpenReader(sqlite.Options{Path: o.Path, SealKey: o.SealKey, DataKey: o.DataKey})
 		if err != nil {
 			t.Error(err)
 			return
@@ -72,7 +75,9 @@ func TestStore(t *testing.T) {
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is
 // read from the database.
 func TestStoreUncached(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) memory.Ledger { return openWith(t, sqlite.Options{}, engine.Options{CacheBytes: 1}) })
+	storetest.Run(t, func(t *testing.T) memory.Ledger {
+		return openWith(t, sqlite.Options{DataKey: dataKey}, engine.Options{CacheBytes: 1})
+	})
 }
 
 // TestStoreSmallCache has room for a few agents, so that views come and go.
@@ -84,7 +89,7 @@ func TestStoreSmallCache(t *testing.T) {
 
 func TestQueue(t *testing.T) {
 	webhooktest.Run(t, func(t *testing.T) (memory.Ledger, webhook.Store) {
-		s := open(t, sqlite.Options{SealKey: []byte("key")})
+		s := open(t, sqlite.Options{DataKey: dataKey})
 		return s, s
 	})
 }
@@ -97,11 +102,11 @@ func TestConversations(t *testing.T) {
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return sound(t, sqlite.Options{DataKey: dataKey}) })
 }
 
 func TestItems(t *testing.T) {
-	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return sound(t, sqlite.Options{}) })
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return sound(t, sqlite.Options{DataKey: dataKey}) })
 }
 
 func TestUsage(t *testing.T) {
@@ -115,11 +120,17 @@ func TestDue(t *testing.T) {
 
 func TestCold(t *testing.T) {
 	t.Parallel()
-	storetest.RunCold(t, func(t *testing.T) storetest.ColdStore { return sound(t, sqlite.Options{SealKey: []byte("key")}).Store })
+	storetest.RunCold(t, func(t *testing.T) storetest.ColdStore {
+		return sound(t, sqlite.Options{SealKey: []byte("key"), DataKey: dataKey}).Store
+	})
+}
+
+func TestHolds(t *testing.T) {
+	storetest.RunHolds(t, func(t *testing.T) storetest.HoldStore { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 func TestRecords(t *testing.T) {
-	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return sound(t, sqlite.Options{DataKey: dataKey}) })
 }
 
 func TestFinding(t *testing.T) {

@@ -1,8 +1,11 @@
 package statements
 
 import (
+	"fmt"
+
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/store/codec"
+	"github.com/heardlog/heardlog/store/encryption"
 )
 
 // EndedCalls implements memory.ColdStore.
@@ -44,16 +47,45 @@ func Freeze(db Writer, m *memory.Move) error {
 
 // Thaw brings the bodies of a call's events back for memory.ColdStore. The store has compared the
 // version, set the settings and inserts the messages.
-func Thaw(db Writer, m *memory.Move) error {
+func Thaw(db Writer, key encryption.Key, m *memory.Move) error {
 	if err := changes(db, 1, "UPDATE archived SET used = 0, made_ms = 0 WHERE agent_no = ? AND object = ? AND used = 1", m.No, m.Object); err != nil {
 		return err
 	}
 	for i := range m.Events { // those that are still there
-		if _, err := db.Exec("UPDATE event SET body = ? WHERE id = ? AND agent_no = ?", codec.Pack(m.Events[i].Body), m.Events[i].ID, m.No); err != nil {
+		if _, err := db.Exec("UPDATE event SET body = ? WHERE id = ? AND agent_no = ?", EventBody(key, m.Events[i].ID, m.Events[i].Body), m.Events[i].ID, m.No); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// EventBody returns the stored form of the body of an event.
+func EventBody(key encryption.Key, id string, body []byte) []byte {
+	return key.SealBody(codec.Pack(body), EventOwner(id))
+}
+
+// OpenEvent returns the body of an event of which the stored form is given.
+func OpenEvent(s encryption.Sealer, id string, stored []byte) ([]byte, error) {
+	packed, err := s.OpenBody(stored, func() string { return EventOwner(id) })
+	if err != nil {
+		return nil, err
+	}
+	return codec.Unpack(packed)
+}
+
+// MessageBody returns the stored form of the packed body of a message.
+func MessageBody(key encryption.Key, agentNo, seq int64, packed []byte) []byte {
+	return key.SealBody(packed, MessageOwner(agentNo, seq))
+}
+
+// OpenMessage decodes the stored form of the body of a message of an agent, whose Seq, Rev, TurnID
+// and ID the caller has set.
+func OpenMessage(s encryption.Sealer, agentNo int64, stored []byte, m *memory.Message) error {
+	packed, err := s.OpenBody(stored, func() string { return MessageOwner(agentNo, m.Seq) })
+	if err != nil {
+		return fmt.Errorf("message %d: %w", m.Seq, err)
+	}
+	return codec.DecodeMessage(packed, m)
 }
 
 // changes runs a statement and returns memory.ErrStale if it does not change n rows.

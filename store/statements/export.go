@@ -1,6 +1,7 @@
 package statements
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -26,7 +27,7 @@ type Exporter struct {
 	Packed string
 	// Body, if not nil, returns the body of a message of the agent with a number from the stored
 	// one. It fails if the row is damaged.
-	Body func(no int64, m *memory.Message, stored string) (string, error)
+	Body func(no int64, m *memory.Message, stored []byte) ([]byte, error)
 	// Claimed is the column of deliveries, named d, that is true during a claim.
 	Claimed string
 	// Bytes is the name of the collation that compares bytes.
@@ -35,6 +36,8 @@ type Exporter struct {
 
 // Run calls each as export.Source.Export does.
 func (x Exporter) Run(sc export.Scope, each func(export.Record) error) error {
+	// What a snapshot holds has the keys of the same snapshot: callers may be erased meanwhile.
+	x.Sealer = x.Sealer.Reading(func(no int64) (encryption.Wrapped, bool, error) { return DataKey(x.DB, no) })
 	r := exporting{x, sc, each}
 	for _, part := range []func() error{r.start, r.keys, r.endpoints, r.agents, r.items, r.working, r.conversations, r.values, r.events, r.deliveries} {
 		if err := part(); err != nil {
@@ -161,33 +164,46 @@ func (x *exporting) agents() error {
 }
 
 func (x *exporting) messages(no int64, a *export.Agent) error {
-	const page = 1000
+	const page = 100 // of bodies that may be long
 	var near Near
 	for after, n := int64(math.MinInt64), page; n == page; {
-		n = 0
-		err := x.DB.Each("SELECT seq, rev, turn, client_id, "+x.Packed+", shown FROM message WHERE agent_no = ? AND seq > ? ORDER BY seq LIMIT "+fmt.Sprint(page), []any{no, after}, func(row Row) (err error) {
-			after, n = row.Int(0), n+1
+		// Opened later, since that may ask for keys.
+		list, bodies := make([]export.Message, 0, page), make([][]byte, 0, page)
+		err := x.DB.Each("SELECT seq, rev, turn, client_id, "+x.Packed+", shown FROM message WHERE agent_no = ? AND seq > ? ORDER BY seq LIMIT "+fmt.Sprint(page), []any{no, after}, func(row Row) error {
 			m := export.Message{Project: a.Project, AgentID: a.ID, Message: memory.Message{Seq: row.Int(0), Rev: row.Int(1), TurnID: row.Int(2), ID: row.Text(3)}}
-			body := row.Text(4)
+			body := []byte(row.Text(4))
 			if b := row.Blob(4); b != nil {
-				body = string(b)
+				body = bytes.Clone(b)
 			}
+			m.Unlike = row.Bool(5)
+			list, bodies = append(list, m), append(bodies, body)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		n = len(list)
+		for i := range list {
+			m, body := &list[i], bodies[i]
+			after = m.Seq
+			var err error
 			if x.Body != nil {
 				body, err = x.Body(no, &m.Message, body)
 			}
 			if err == nil {
-				err = codec.DecodeMessage(body, &m.Message)
+				err = OpenMessage(x.Sealer, no, body, &m.Message)
+			}
+			if err == nil {
+				m.Unlike = m.Unlike != m.InHistory()
+				near.Add(&m.Message)
+				near.Inline(&m.Message)
+				err = x.each(export.Record{Message: m})
+			} else {
+				err = x.scope.Fail(fmt.Sprintf("message %d of agent %s of project %s", m.Seq, a.ID, a.Project), err)
 			}
 			if err != nil {
-				return x.scope.Fail(fmt.Sprintf("message %d of agent %s of project %s", m.Seq, a.ID, a.Project), err)
+				return err
 			}
-			m.Unlike = row.Bool(5) != m.InHistory()
-			near.Add(&m.Message)
-			near.Inline(&m.Message)
-			return x.each(export.Record{Message: &m})
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
@@ -270,7 +286,7 @@ func (x *exporting) events() error {
 		if body == nil {
 			body = []byte(row.Text(5)) // a SQLite shell has put it there
 		}
-		body, err := codec.Unpack(body)
+		body, err := OpenEvent(x.Sealer, row.Text(0), body)
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("event %s of project %s", row.Text(0), row.Text(1)), err)
 		}

@@ -31,7 +31,9 @@ type Store interface {
 	// InsertAgent stores an agent without messages. private is its encoded settings, not sealed.
 	InsertAgent(h *memory.Head, private []byte) (no int64, err error)
 	// InsertMessage stores a message of the agent with that number.
-	InsertMessage(no int64, m *memory.Message, body string) error
+	InsertMessage(no int64, key encryption.Key, m *memory.Message, body string) error
+	// Key returns the key that seals for an owner.
+	Key(of encryption.Of) (encryption.Key, error)
 	// Insert stores a row of table item, event or attempt. It returns the number of an event.
 	Insert(table string, columns []string, values ...any) (no int64, err error)
 	// InsertEndpoint stores a new endpoint.
@@ -52,8 +54,8 @@ type Store interface {
 }
 
 // Import stores records in one transaction and replaces the mark; see export.Target.
-func Import(db Writer, s encryption.Sealer, to Store, batch []export.Record, had, mark []byte) error {
-	m := importing{db: db, sealer: s, to: to, nos: map[memory.Ref]int64{}, events: map[name]int64{}, endpoints: map[name]int64{}}
+func Import(db Writer, to Store, batch []export.Record, had, mark []byte) error {
+	m := importing{db: db, to: to, keys: map[int64]encryption.Of{}, nos: map[memory.Ref]int64{}, events: map[name]int64{}, endpoints: map[name]int64{}}
 	// First, so that another import waits here.
 	if err := m.move(had, mark); err != nil {
 		return err
@@ -72,7 +74,7 @@ type name struct{ project, id string }
 // importing is a batch under way.
 type importing struct {
 	db        Writer
-	sealer    encryption.Sealer
+	keys      map[int64]encryption.Of // by the number of an agent
 	to        Store
 	nos       map[memory.Ref]int64 // numbers of agents
 	events    map[name]int64       // of this batch
@@ -104,7 +106,10 @@ func (m *importing) record(r *export.Record) error {
 	switch {
 	case r.Key != nil:
 		name := keyOwner(r.Key.Name)
-		_, err := m.db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", name, m.sealer.Seal(r.Key.Value, name))
+		key, err := m.to.Key(encryption.Of{})
+		if err == nil {
+			_, err = m.db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", name, key.Seal(r.Key.Value, name))
+		}
 		return err
 	case r.Endpoint != nil:
 		return m.endpoint(r.Endpoint)
@@ -178,7 +183,7 @@ func (m *importing) agent(a *export.Agent) error {
 		return err
 	}
 	no, err := m.to.InsertAgent(&memory.Head{Agent: &a.Agent, Rev: a.HeadRev, NextSeq: a.NextSeq, LastTurn: a.LastTurn, Tally: a.Tally}, private)
-	m.nos[memory.Ref{Project: a.Project, ID: a.ID}] = no
+	m.nos[memory.Ref{Project: a.Project, ID: a.ID}], m.keys[no] = no, AgentKey(&a.Agent)
 	return m.taken(err, "agent %s (%s) of project %s", a.ID, a.Name, a.Project)
 }
 
@@ -193,7 +198,25 @@ func (m *importing) message(msg *export.Message) error {
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")
 	}
-	return m.taken(m.to.InsertMessage(no, &msg.Message, body), "message %d of agent %s", msg.Seq, msg.AgentID)
+	key, err := m.agentKey(no, msg.Project)
+	if err != nil {
+		return err
+	}
+	return m.taken(m.to.InsertMessage(no, key, &msg.Message, body), "message %d of agent %s", msg.Seq, msg.AgentID)
+}
+
+// agentKey returns the key that seals for an agent, which this or an earlier batch has stored.
+func (m *importing) agentKey(no int64, project string) (encryption.Key, error) {
+	of, there := m.keys[no]
+	if !there {
+		user := ""
+		if _, err := first(m.db, func(row Row) { user = row.Text(0) }, "SELECT value FROM agent_tag WHERE agent_no = ? AND name = ''", no); err != nil {
+			return encryption.Key{}, err
+		}
+		of = KeyOf(project, user)
+		m.keys[no] = of
+	}
+	return m.to.Key(of)
 }
 
 var itemColumns = []string{"project", "id", "agent_no", "seq", "user_id", "session_id", "task_id", "agent_id"}
@@ -218,8 +241,12 @@ func (m *importing) entry(space kv.Space, e kv.Entry) error {
 		}
 		project = ""
 	}
-	_, err := m.db.Exec("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, pinned, used_ms, uses, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
-		no, project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, m.sealer.Seal(e.Value, KVOwner(space, e.Key)))
+	key, err := m.to.Key(encryption.Of{Project: space.Project})
+	if err != nil {
+		return err
+	}
+	_, err = m.db.Exec("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, pinned, used_ms, uses, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
+		no, project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, e.Pinned, e.UpdatedMS, key.Seal(e.Value, KVOwner(space, e.Key)))
 	if err != nil {
 		return err
 	}
@@ -228,6 +255,10 @@ func (m *importing) entry(space kv.Space, e kv.Entry) error {
 
 func (m *importing) value(v *export.Value) error {
 	at := v.Space()
+	key, err := m.to.Key(KeyOf(at.Project, at.User))
+	if err != nil {
+		return err
+	}
 	no, state, err := m.to.LockSpace(at)
 	if err != nil {
 		return err
@@ -235,7 +266,7 @@ func (m *importing) value(v *export.Value) error {
 	// In the place of a deletion.
 	n, err := m.db.Exec(`INSERT INTO record (space_no, id, rev, updated_ms, size, body) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (space_no, id) DO UPDATE SET rev = excluded.rev, updated_ms = excluded.updated_ms, size = excluded.size, body = excluded.body WHERE record.body IS NULL`,
-		no, string(v.ID), v.Rev, v.UpdatedMS, v.Size(), m.sealer.Seal(v.Body, RecordOwner(at, string(v.ID))))
+		no, string(v.ID), v.Rev, v.UpdatedMS, v.Size(), key.Seal(v.Body, RecordOwner(at, string(v.ID))))
 	if err == nil && n == 0 {
 		err = export.ErrThere(v)
 	}
@@ -253,13 +284,16 @@ func (m *importing) value(v *export.Value) error {
 var eventColumns = []string{"id", "agent_no", "agent_id", "project", "type", "created_ms", "body", "size"}
 
 func (m *importing) event(e *export.Event) (err error) {
-	no := int64(0)
-	if e.AgentID != "" {
-		if no, err = m.agentNo(e.Project, e.AgentID); err != nil {
-			return err
-		}
+	no, key := int64(0), encryption.Key{}
+	if e.AgentID == "" {
+		key, err = m.to.Key(encryption.Of{Project: e.Project})
+	} else if no, err = m.agentNo(e.Project, e.AgentID); err == nil {
+		key, err = m.agentKey(no, e.Project)
 	}
-	m.events[name{e.Project, e.ID}], err = m.to.Insert("event", eventColumns, e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, codec.Pack([]byte(e.Body)), int64(len(e.Body)))
+	if err != nil {
+		return err
+	}
+	m.events[name{e.Project, e.ID}], err = m.to.Insert("event", eventColumns, e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, EventBody(key, e.ID, []byte(e.Body)), int64(len(e.Body)))
 	return m.taken(err, "event %s", e.ID)
 }
 
@@ -274,7 +308,7 @@ func (m *importing) delivery(d *export.Delivery) error {
 	}
 	state, err := webhook.StateNumber(d.State)
 	if err != nil {
-		return fault.Wrap(fault.Invalid, err, "a delivery's state is none")
+		return fault.Wrap(fault.Invalid, err, "a delivery has an unknown state")
 	}
 	if err := m.to.InsertDelivery(d, event, to, int64(state)); err != nil {
 		return m.taken(err, "delivery %d", d.ID)

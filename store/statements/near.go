@@ -21,15 +21,7 @@ func (n *Near) Add(m *memory.Message) {
 	*n = append(*n, *m)
 }
 
-// find returns the message with a number, or nil.
-func (n Near) find(seq int64) *memory.Message {
-	for i := range slices.Backward(n) {
-		if n[i].Seq == seq {
-			return &n[i]
-		}
-	}
-	return nil
-}
+func (n Near) find(seq int64) *memory.Message { return memory.FindSeq(n, seq) }
 
 // Inline puts the words that the message's record leaves to the ledger into the record, and removes
 // texts that only records refer to.

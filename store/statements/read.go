@@ -2,7 +2,6 @@ package statements
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -60,15 +59,17 @@ func Events(db Reader, q webhook.EventQuery) (page webhook.EventPage, err error)
 }
 
 // Event implements webhook.Log.
-func Event(db Reader, project, id string) (e webhook.Event, err error) {
-	var bad error
+func Event(db Reader, s encryption.Sealer, project, id string) (e webhook.Event, err error) {
+	var stored []byte
 	_, err = first(db, func(row Row) {
 		e = webhook.Event{ID: row.Text(0), Type: int(row.Int(1)), Project: row.Text(2), AgentID: row.Text(3), CreatedMS: row.Int(4)}
-		e.Body, bad = codec.Unpack(row.Blob(5))
+		stored = bytes.Clone(row.Blob(5))
 	}, "SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = ?", id)
-	err = cmp.Or(err, bad)
 	if err == nil && (e.ID == "" || project != "" && e.Project != project) {
 		err = fault.New(fault.NotFound, "there is no event %q", id)
+	}
+	if err == nil {
+		e.Body, err = OpenEvent(s, e.ID, stored)
 	}
 	if err != nil {
 		return webhook.Event{}, err
@@ -78,10 +79,10 @@ func Event(db Reader, project, id string) (e webhook.Event, err error) {
 }
 
 // AgentEvents implements webhook.Log.
-func AgentEvents(db Reader, project, agentID string, each func(webhook.Event) error) error {
+func AgentEvents(db Reader, s encryption.Sealer, project, agentID string, each func(webhook.Event) error) error {
 	return db.Each(`SELECT e.id, e.type, e.created_ms, e.body FROM agent a JOIN event e ON e.agent_no = a.no
 		WHERE a.project = ? AND a.id = ? ORDER BY e.no`, []any{project, agentID}, func(row Row) error {
-		body, err := codec.Unpack(row.Blob(3))
+		body, err := OpenEvent(s, row.Text(0), row.Blob(3))
 		if err != nil {
 			return err
 		}

@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/export"
@@ -78,6 +80,26 @@ func RecordOwner(s record.Space, id string) string {
 	return encryption.Owner("record", s.Project, s.Name, s.User, id)
 }
 
+// MessageOwner returns the owner of the body of a message of the agent with a number.
+func MessageOwner(agentNo, seq int64) string {
+	return encryption.Owner("message", strconv.FormatInt(agentNo, 10), strconv.FormatInt(seq, 10))
+}
+
+// EventOwner returns the owner of the body of an event.
+func EventOwner(id string) string { return encryption.Owner("event", id) }
+
+// KeyOf returns whose data key seals what belongs to a caller of a project, or, without a caller,
+// to the project. Only callers by whom their agents are found have keys of their own.
+func KeyOf(project, user string) encryption.Of {
+	if len(user) > memory.MaxTag {
+		user = ""
+	}
+	return encryption.Of{Project: project, User: user}
+}
+
+// AgentKey returns whose data key seals what belongs to an agent.
+func AgentKey(a *memory.Agent) encryption.Of { return KeyOf(a.Project, a.Settings.Scope.UserID) }
+
 // keyOwner returns the owner of one of the store's own keys, which is its key in table meta too.
 func keyOwner(name string) string { return encryption.Owner("key", name) }
 
@@ -128,11 +150,12 @@ func probes() [][2]string {
 	}
 }
 
-// ServerKey returns the store's own key of that name, which the first call makes; see webhook.Log.
-func ServerKey(db Writer, s encryption.Sealer, name string) ([]byte, error) {
+// ServerKey returns the store's own key of that name, which the first call makes and seals with
+// key; see webhook.Log.
+func ServerKey(db Writer, s encryption.Sealer, key encryption.Key, name string) ([]byte, error) {
 	owner, fresh := keyOwner(name), make([]byte, 32)
 	rand.Read(fresh) // never fails
-	if _, err := db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", owner, s.Seal(fresh, owner)); err != nil {
+	if _, err := db.Exec("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", owner, key.Seal(fresh, owner)); err != nil {
 		return nil, err
 	}
 	var sealed []byte

@@ -64,7 +64,7 @@ func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) 
 		t.Fatal(err)
 	}
 	wantSame(t, "messages", list, []memory.Message{greeting})
-	wantSame(t, "head", h, memory.Head{Agent: &a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting, Tally: &memory.Tally{Answers: 1}})
+	wantSame(t, "head", h, memory.Head{Agent: &a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting, Tally: &memory.Tally{Answers: 1, Bytes: greeting.Bytes(), TallyWords: memory.TallyWords{Counted: 1, Words: 1}}})
 }
 
 // testCreateEnded checks that an agent which has ended before it is created is not counted among

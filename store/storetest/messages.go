@@ -25,7 +25,11 @@ func testAppendInOrder(t *testing.T, ctx context.Context, s memory.Ledger) {
 			t.Fatalf("message %d has seq %d, turn %d", i, m.Seq, m.TurnID)
 		}
 	}
-	wantSame(t, "head", head(t, ctx, s, a), memory.Head{Agent: &a, NextSeq: 301, Rev: 151, LastTurn: 299, Last: list[299]})
+	size := int64(0)
+	for i := range list {
+		size += list[i].Bytes()
+	}
+	wantSame(t, "head", head(t, ctx, s, a), memory.Head{Agent: &a, NextSeq: 301, Rev: 151, LastTurn: 299, Last: list[299], Tally: &memory.Tally{Bytes: size}})
 }
 
 func testAppendKeepsEveryField(t *testing.T, ctx context.Context, s memory.Ledger) {
@@ -179,7 +183,7 @@ func testReplace(t *testing.T, ctx context.Context, s memory.Ledger) {
 		t.Fatal(err)
 	}
 	wantSame(t, "recent", list, []memory.Message{better})
-	wantSame(t, "head", h, memory.Head{Agent: &a, NextSeq: 2, Rev: 3, LastTurn: 3, Last: better, Tally: &memory.Tally{Answers: 1, Interruptions: 1}})
+	wantSame(t, "head", h, memory.Head{Agent: &a, NextSeq: 2, Rev: 3, LastTurn: 3, Last: better, Tally: &memory.Tally{Answers: 1, Interruptions: 1, Bytes: better.Bytes(), TallyWords: memory.TallyWords{Counted: 1, Words: 3, UnheardWords: 2, Evident: 1}}})
 	wantSame(t, "what was handed out before", held, []memory.Message{first})
 }
 

@@ -96,10 +96,11 @@ func testPageBySeq(t *testing.T, ctx context.Context, s memory.Ledger) {
 // modelPage returns the texts that a query finds in a plain list, and all that it may show of it.
 func modelPage(model []memory.Message, q memory.MessageQuery) (want, recent []string) {
 	want, recent = []string{}, []string{}
+	size := int64(0)
 	for _, m := range model {
 		shown := !q.HistoryOnly || m.InHistory()
-		if m.Seq > q.AfterSeq && m.Rev > q.AfterRev && shown && len(want) < q.Limit {
-			want = append(want, m.Content)
+		if m.Seq > q.AfterSeq && m.Rev > q.AfterRev && shown && len(want) < q.Limit && (q.Bytes == 0 || size < q.Bytes) {
+			want, size = append(want, m.Content), size+m.Bytes()
 		}
 		if shown {
 			recent = append(recent, m.Content)
@@ -164,6 +165,9 @@ func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Ledger) {
 		}
 		if rnd.IntN(2) == 0 {
 			q.AfterRev = 0
+		}
+		if rnd.IntN(2) == 0 {
+			q.Bytes = 1 + rnd.Int64N(20_000)
 		}
 		want, recent := modelPage(model, q)
 		list, err := s.Messages(ctx, project, a.ID, q)

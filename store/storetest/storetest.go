@@ -60,6 +60,7 @@ func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
 		"ListTags":                   testListTags,
 		"ListHappenings":             testListHappenings,
 		"Tally":                      testTally,
+		"ListPicks":                  testListPicks,
 		"ListWhileAgentsComeAndGo":   testListWhileAgentsComeAndGo,
 		"ListThenHead":               testListThenHead,
 		"Live":                       testLive,

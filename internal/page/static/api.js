@@ -38,7 +38,9 @@ export function query(values) {
 }
 
 export const calls = (filter, options) => get("/v1/agents" + query(filter), options);
-export const call = id => get(agent(id));
+// call and callsShaped read calls with their shape and the worst of what happened in them.
+export const call = (id, options) => get(agent(id) + "?include=shape", options);
+export const callsShaped = (filter, options) => calls({...filter, include: "shape"}, options);
 export const findings = async id => (await get(agent(id) + "/checks")).findings;
 export const join = body => request("POST", "/v1/agents", body);
 export const leave = id => request("POST", agent(id) + "/leave");
@@ -47,8 +49,7 @@ export const context = (id, body) => request("POST", agent(id) + "/context", bod
 export const tailOf = (id, after) => agent(id) + "/events" + query({after});
 
 export const requests = (id, turn) => get(`${agent(id)}/turns/${turn}/requests`);
-export const report = q => get("/v1/reports" + query(q));
-export const overview = since => get("/v1/overview" + query({since}));
+export const report = (q, options) => get("/v1/reports" + query(q), options);
 
 const user = name => "/v1/users/" + encodeURIComponent(name);
 export const users = cursor => get("/v1/users" + query({cursor, limit: 200}));
@@ -89,11 +90,11 @@ export async function messages(id, options) {
 }
 
 // chat asks for an answer and calls onText with each piece of it. A signal ends it early.
-export async function chat(id, text, onText, signal) {
+export async function chat(id, messages, onText, signal) {
   const r = await fetch(agent(id) + "/chat/completions", {
     method: "POST", signal,
     headers: {"Content-Type": "application/json"},
-    body: JSON.stringify({stream: true, messages: [{role: "user", content: text}]}),
+    body: JSON.stringify({stream: true, messages}),
   });
   if (!r.ok) throw new APIError(r.status, await r.json().catch(() => null));
   let rest = "";

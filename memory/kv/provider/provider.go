@@ -8,9 +8,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -129,9 +131,11 @@ type store interface {
 // safe for concurrent use.
 type Provider struct {
 	cfg     Config
-	store   store
+	connect func() (store, error)
 	secrets secret.Set    // of the connection
 	broke   chan struct{} // wakes Run
+
+	store atomic.Pointer[store] // nil until the server is reached
 
 	mu   sync.Mutex // guards lost, and the order of hooks
 	lost bool
@@ -139,8 +143,10 @@ type Provider struct {
 
 var _ kv.Store = (*Provider)(nil)
 
-// Open connects to a provider. Its errors name the field of the document that is wrong. No error of
-// a provider holds a secret of the connection, even if the server repeats it.
+// Open connects to a provider. One that cannot be reached is lost, not refused: calls fail until
+// Run finds it. Errors name the field of the document that is wrong, or say that the server refuses
+// the connection. No error of a provider holds a secret of the connection, even if the server
+// repeats it.
 func Open(ctx context.Context, c Config) (*Provider, error) {
 	if c.PoolSize == 0 {
 		c.PoolSize = 10
@@ -175,29 +181,74 @@ func Open(ctx context.Context, c Config) (*Provider, error) {
 	}
 	switch c.Provider {
 	case Redis:
-		p.store, err = rediskv.Open(rediskv.Options{Address: c.Endpoint, Username: user, Password: password, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption})
+		options := rediskv.Options{Address: c.Endpoint, Username: user, Password: password, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption}
+		p.connect = func() (store, error) { return opened(rediskv.Open(options)) }
 	case Memcached:
 		if password != "" {
 			return nil, errors.New("connection.credentials_ref: the provider memcached takes no credentials")
 		}
-		p.store, err = memcachedkv.Open(memcachedkv.Options{Address: c.Endpoint, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption})
+		options := memcachedkv.Options{Address: c.Endpoint, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption}
+		p.connect = func() (store, error) { return opened(memcachedkv.Open(options)) }
 	default:
 		return nil, errors.New("provider: must be redis or memcached, not " + c.Provider)
 	}
-	if err == nil {
-		err = p.store.Ping(ctx)
-	}
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, p.withoutSecrets(err), "connection.endpoint: the provider "+c.Provider+" does not answer")
+	within, stop := context.WithTimeout(ctx, min(c.Timeout, startTimeout))
+	defer stop()
+	err = p.ping(within)
+	switch {
+	case err == nil:
+	case away(err):
+		p.failed(p.withoutSecrets(err))
+		return p, nil
+	case fault.Is(err, fault.Unavailable):
+		return nil, fault.Wrap(fault.Unavailable, p.withoutSecrets(err), "connection: the provider "+c.Provider+" refuses it")
+	default:
+		return nil, fault.Wrap(fault.Invalid, p.withoutSecrets(err), "connection.endpoint: cannot be used")
 	}
 	c.Hooks.OnInit()
 	return p, nil
 }
 
+// startTimeout is how long Open waits for an answer at most.
+const startTimeout = 5 * time.Second
+
+// opened drops the type of a driver, also of one that is nil.
+func opened[S store](s S, err error) (store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// away reports whether a server could not be reached, as opposed to one that refuses.
+func away(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || fault.Is(err, fault.Canceled)
+}
+
+// ping checks that the server answers, and makes the driver if there is none yet. Only Open and Run
+// call it.
+func (p *Provider) ping(ctx context.Context) error {
+	if p.store.Load() == nil {
+		s, err := p.connect()
+		if err != nil {
+			return err
+		}
+		p.store.Store(&s)
+	}
+	return (*p.store.Load()).Ping(ctx)
+}
+
+// errNever is the error of calls while the server has never been reached.
+var errNever = fault.New(fault.Unavailable, "the key-value server has not been reached since the start")
+
 // Close closes the connection.
 func (p *Provider) Close() error {
 	p.cfg.Hooks.OnShutdown()
-	return p.store.Close()
+	if s := p.store.Load(); s != nil {
+		return (*s).Close()
+	}
+	return nil
 }
 
 // Run asks a lost server whether it is back, until ctx is done, and returns nil.
@@ -216,7 +267,7 @@ func (p *Provider) Run(ctx context.Context) error {
 				return nil
 			case <-wait.C:
 			}
-			_ = p.try(ctx, p.store.Ping)
+			_ = p.noted(ctx, p.ping)
 		}
 	}
 }
@@ -228,7 +279,16 @@ func (p *Provider) isLost() bool {
 }
 
 // try makes one try of a call and notes whether the server answered.
-func (p *Provider) try(ctx context.Context, call func(context.Context) error) error {
+func (p *Provider) try(ctx context.Context, call func(context.Context, store) error) error {
+	s := p.store.Load()
+	if s == nil {
+		return errNever
+	}
+	return p.noted(ctx, func(ctx context.Context) error { return call(ctx, *s) })
+}
+
+// noted calls a function, and notes whether the server answered.
+func (p *Provider) noted(ctx context.Context, call func(context.Context) error) error {
 	within, stop := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer stop()
 	err := p.withoutSecrets(call(within))
@@ -282,7 +342,7 @@ func (p *Provider) answered() {
 }
 
 // again makes tries of a call that may be repeated.
-func (p *Provider) again(ctx context.Context, call func(context.Context) error) error {
+func (p *Provider) again(ctx context.Context, call func(context.Context, store) error) error {
 	for tries := 1; ; tries++ {
 		err := p.try(ctx, call)
 		if !fault.Is(err, fault.Unavailable) || tries >= p.cfg.Retry.MaxAttempts {
@@ -300,7 +360,7 @@ func (p *Provider) again(ctx context.Context, call func(context.Context) error) 
 
 // PutKeys implements kv.Store.
 func (p *Provider) PutKeys(ctx context.Context, s kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
-	return p.again(ctx, func(ctx context.Context) error { return p.store.PutKeys(ctx, s, entries, limit, nowMS) })
+	return p.again(ctx, func(ctx context.Context, in store) error { return in.PutKeys(ctx, s, entries, limit, nowMS) })
 }
 
 // UpdateKey implements kv.Store.
@@ -309,8 +369,8 @@ func (p *Provider) UpdateKey(ctx context.Context, s kv.Space, key string, once k
 	if once.ID != "" {
 		tries = p.again
 	}
-	err = tries(ctx, func(ctx context.Context) (err error) {
-		e, err = p.store.UpdateKey(ctx, s, key, once, limit, nowMS, decide)
+	err = tries(ctx, func(ctx context.Context, in store) (err error) {
+		e, err = in.UpdateKey(ctx, s, key, once, limit, nowMS, decide)
 		return err
 	})
 	return e, err
@@ -318,8 +378,8 @@ func (p *Provider) UpdateKey(ctx context.Context, s kv.Space, key string, once k
 
 // GetKeys implements kv.Store.
 func (p *Provider) GetKeys(ctx context.Context, s kv.Space, keys []string, nowMS int64) (found []kv.Entry, err error) {
-	err = p.again(ctx, func(ctx context.Context) (err error) {
-		found, err = p.store.GetKeys(ctx, s, keys, nowMS)
+	err = p.again(ctx, func(ctx context.Context, in store) (err error) {
+		found, err = in.GetKeys(ctx, s, keys, nowMS)
 		return err
 	})
 	return found, err
@@ -327,8 +387,8 @@ func (p *Provider) GetKeys(ctx context.Context, s kv.Space, keys []string, nowMS
 
 // DeleteKey implements kv.Store.
 func (p *Provider) DeleteKey(ctx context.Context, s kv.Space, key string, nowMS int64) (found bool, err error) {
-	err = p.again(ctx, func(ctx context.Context) (err error) {
-		found, err = p.store.DeleteKey(ctx, s, key, nowMS)
+	err = p.again(ctx, func(ctx context.Context, in store) (err error) {
+		found, err = in.DeleteKey(ctx, s, key, nowMS)
 		return err
 	})
 	return found, err
@@ -336,8 +396,8 @@ func (p *Provider) DeleteKey(ctx context.Context, s kv.Space, key string, nowMS 
 
 // ListKeys implements kv.Store.
 func (p *Provider) ListKeys(ctx context.Context, s kv.Space, after string, limit int, nowMS int64) (page kv.Page, err error) {
-	err = p.again(ctx, func(ctx context.Context) (err error) {
-		page, err = p.store.ListKeys(ctx, s, after, limit, nowMS)
+	err = p.again(ctx, func(ctx context.Context, in store) (err error) {
+		page, err = in.ListKeys(ctx, s, after, limit, nowMS)
 		return err
 	})
 	return page, err
@@ -345,8 +405,8 @@ func (p *Provider) ListKeys(ctx context.Context, s kv.Space, after string, limit
 
 // Spaces implements kv.Store.
 func (p *Provider) Spaces(ctx context.Context, project string) (spaces []kv.Space, err error) {
-	err = p.again(ctx, func(ctx context.Context) (err error) {
-		spaces, err = p.store.Spaces(ctx, project)
+	err = p.again(ctx, func(ctx context.Context, in store) (err error) {
+		spaces, err = in.Spaces(ctx, project)
 		return err
 	})
 	return spaces, err
@@ -354,8 +414,8 @@ func (p *Provider) Spaces(ctx context.Context, project string) (spaces []kv.Spac
 
 // ClearKeys implements kv.Store.
 func (p *Provider) ClearKeys(ctx context.Context, s kv.Space, nowMS int64) (n int, err error) {
-	err = p.again(ctx, func(ctx context.Context) (err error) {
-		n, err = p.store.ClearKeys(ctx, s, nowMS)
+	err = p.again(ctx, func(ctx context.Context, in store) (err error) {
+		n, err = in.ClearKeys(ctx, s, nowMS)
 		return err
 	})
 	return n, err
@@ -363,8 +423,8 @@ func (p *Provider) ClearKeys(ctx context.Context, s kv.Space, nowMS int64) (n in
 
 // SweepKeys implements kv.Store.
 func (p *Provider) SweepKeys(ctx context.Context, nowMS int64) (n int, err error) {
-	err = p.try(ctx, func(ctx context.Context) (err error) {
-		n, err = p.store.SweepKeys(ctx, nowMS)
+	err = p.try(ctx, func(ctx context.Context, in store) (err error) {
+		n, err = in.SweepKeys(ctx, nowMS)
 		return err
 	})
 	return n, err

@@ -43,6 +43,17 @@ func (l *log) hooks() provider.Hooks {
 	}
 }
 
+// returns starts the server and waits until the provider has found it.
+func (l *log) returns(t *testing.T, server *kvtest.Server) {
+	t.Helper()
+	server.Start(t)
+	select {
+	case <-l.back:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the server is not found")
+	}
+}
+
 // TestHooks: when the server is killed and started again, each hook is called, in order, and what
 // was acknowledged is still there.
 func TestHooks(t *testing.T) {
@@ -67,12 +78,7 @@ func TestHooks(t *testing.T) {
 	if err := kv.Put(t.Context(), p, at, e, kv.Limit{}, 1); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("without the server: %v", err)
 	}
-	server.Start(t)
-	select {
-	case <-l.back:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the connection is not restored")
-	}
+	l.returns(t, server)
 	got, err := kv.Get(t.Context(), p, at, "k", 1)
 	if err != nil || string(got.Value) != "1" {
 		t.Errorf("%+v, %v", got, err)
@@ -99,7 +105,7 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		"no endpoint":      {provider.Config{Provider: "redis"}, "connection.endpoint"},
-		"nobody there":     {provider.Config{Provider: "memcached", Endpoint: "127.0.0.1:1"}, "connection.endpoint"},
+		"no URL":           {provider.Config{Provider: "redis", Endpoint: "redis://%"}, "connection.endpoint"},
 		"no address":       {provider.Config{Provider: "memcached", Endpoint: "there"}, "connection.endpoint"},
 		"another provider": {provider.Config{Provider: "dynamodb", Endpoint: "127.0.0.1:1"}, "provider: must be"},
 		"no certificate":   {provider.Config{Provider: "redis", Endpoint: "127.0.0.1:1", TLS: provider.TLS{Enabled: true, CA: []byte("x")}}, "ssl.ca_cert_ref"},
@@ -110,6 +116,36 @@ func TestOpenRefuses(t *testing.T) {
 			p, err := provider.Open(t.Context(), tt.c)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v, %v; want %q", p, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestAwayAtStart: a server that cannot be reached is opened all the same, and used once it is
+// there.
+func TestAwayAtStart(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]*kvtest.Server{"redis": kvtest.StartRedis(t), "memcached": kvtest.StartMemcached(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server.Kill()
+			l := &log{back: make(chan struct{})}
+			p, err := provider.Open(t.Context(), provider.Config{
+				Provider: name, Endpoint: server.Addr, Timeout: 5 * time.Second, Hooks: l.hooks(),
+				Retry: provider.Retry{Backoff: "constant", InitialDelay: 10 * time.Millisecond},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = p.Close() })
+			go func() { _ = p.Run(t.Context()) }()
+			e := kv.Entry{Key: "k", Value: []byte("1"), UpdatedMS: 1, ExpiresMS: kv.Never}
+			if err := kv.Put(t.Context(), p, at, e, kv.Limit{}, 1); !fault.Is(err, fault.Unavailable) {
+				t.Errorf("without the server: %v", err)
+			}
+			l.returns(t, server)
+			if err := kv.Put(t.Context(), p, at, e, kv.Limit{}, 1); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -29,6 +29,9 @@ const (
 // never is kv.Never as scripts see it: the largest number of 15 digits.
 const never = 999_999_999_999_999
 
+// dialTimeout bounds connecting; a server that is away must not hold up the start.
+const dialTimeout = 5 * time.Second
+
 // maxTries bounds how often UpdateKey decides again because others were quicker.
 const maxTries = 100
 
@@ -64,7 +67,7 @@ func Open(o Options) (*Store, error) {
 	if o.TLS != nil {
 		opt.TLSConfig = o.TLS
 	}
-	opt.Dialer = net.Dialer{Timeout: o.Timeout, KeepAlive: time.Second}
+	opt.Dialer = net.Dialer{Timeout: min(o.Timeout, dialTimeout), KeepAlive: time.Second}
 	opt.ConnWriteTimeout = o.Timeout
 	opt.BlockingPoolSize = o.Conns
 	// Calls share 2^n connections; a negative n stands for 0.

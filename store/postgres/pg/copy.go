@@ -25,7 +25,7 @@ func (c *Copy) Add(table string, columns []string, values ...any) {
 		i = len(c.tables)
 		c.tables = append(c.tables, &copied{name: table, columns: columns})
 	}
-	c.tables[i].rows = append(c.tables[i].rows, encoded(values))
+	c.tables[i].rows = append(c.tables[i].rows, StoredValues(values))
 }
 
 // Flush stores the rows, table by table in the order in which they came. If it fails it returns the

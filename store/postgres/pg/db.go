@@ -100,6 +100,14 @@ func Open(ctx context.Context, c *pgxpool.Config, o Options) (*DB, error) {
 	return d, nil
 }
 
+// OpenBeside opens a pool of its own for reads in the middle of others, which would wait for each
+// other in the pool that they share. It connects when it is first used.
+func (d *DB) OpenBeside(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
+	c := d.Pool.Config()
+	c.MinConns, c.MinIdleConns, c.MaxConns = 0, 0, conns
+	return pgxpool.NewWithConfig(ctx, c)
+}
+
 // Prepare prepares the configuration of a new connection.
 func (d *DB) Prepare(c *pgx.ConnConfig) {
 	if !d.shared.Load() {

@@ -33,7 +33,7 @@ func NewStatements(ctx context.Context, q Execer) *Statements { return &Statemen
 
 // Each implements statements.Reader.
 func (s *Statements) Each(sql string, args []any, fn func(statements.Row) error) error {
-	return s.each(fn, numbered(sql), encoded(args)...)
+	return s.each(fn, numbered(sql), StoredValues(args)...)
 }
 
 func (s *Statements) each(fn func(statements.Row) error, sql string, args ...any) error {
@@ -49,7 +49,7 @@ func (s *Statements) each(fn func(statements.Row) error, sql string, args ...any
 func (s *Statements) Walk(sql string, args []any, fn func(statements.Row) error) error {
 	s.cursors++
 	name := fmt.Sprint("walk_", s.cursors)
-	if _, err := s.q.Exec(s.ctx, "DECLARE "+name+" NO SCROLL CURSOR FOR "+numbered(sql), encoded(args)...); err != nil {
+	if _, err := s.q.Exec(s.ctx, "DECLARE "+name+" NO SCROLL CURSOR FOR "+numbered(sql), StoredValues(args)...); err != nil {
 		return err
 	}
 	for n := walkRows; n == walkRows; {
@@ -65,7 +65,7 @@ func (s *Statements) Walk(sql string, args []any, fn func(statements.Row) error)
 
 // Exec implements statements.Writer.
 func (s *Statements) Exec(sql string, args ...any) (int64, error) {
-	done, err := s.q.Exec(s.ctx, numbered(sql), encoded(args)...)
+	done, err := s.q.Exec(s.ctx, numbered(sql), StoredValues(args)...)
 	return done.RowsAffected(), err
 }
 
@@ -83,8 +83,8 @@ func numbered(sql string) string {
 	}
 }
 
-// encoded returns arguments with texts in their stored form.
-func encoded(args []any) []any {
+// StoredValues returns values with texts in their stored form.
+func StoredValues(args []any) []any {
 	return Column(args, func(arg *any) any {
 		if text, ok := (*arg).(string); ok {
 			return Stored(text)

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/store/postgres/pg"
 )
 
 // patience bounds how long a server may take to start or stop.
@@ -84,15 +86,21 @@ func Schema(t testing.TB, base string) string {
 	return base + sep + "search_path=" + url.QueryEscape(name)
 }
 
-// Exec runs a statement on a new connection.
+// Exec runs a statement on a new connection, and again after a deadlock: what a server that was
+// killed has begun goes on in the database for a moment.
 func Exec(t testing.TB, url, sql string, args ...any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
-	if err == nil {
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql, args...)
+	for try := 1; pg.Transient(err) && try < pg.MaxTries; try++ {
 		_, err = conn.Exec(ctx, sql, args...)
-		_ = conn.Close(ctx)
 	}
 	if err != nil {
 		t.Error(err)

@@ -56,6 +56,14 @@ func (r Row) Bytes(i int) string {
 	return r.Text(i)
 }
 
+// Raw reads a blob or a text as bytes, which are valid until the next row.
+func (r Row) Raw(i int) []byte {
+	if b, ok := r[i].([]byte); ok {
+		return b
+	}
+	return []byte(r.Text(i))
+}
+
 // Null reports whether a column is null.
 func (r Row) Null(i int) bool { return r[i] == nil }
 

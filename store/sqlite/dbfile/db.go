@@ -161,6 +161,10 @@ func (d *DB) connectWriter() error {
 // Writer returns the connection that writes, for use before Start.
 func (d *DB) Writer() *Conn { return d.writer.Conn }
 
+// OpenBeside opens one more connection that only reads, for reads in the middle of others. It sees
+// what is committed. The caller closes it before the DB.
+func (d *DB) OpenBeside() (*Conn, error) { return openReader(d.path, d.vfs) }
+
 // Start opens the other connections and begins to look after the file. In memory nothing runs in
 // the background.
 func (d *DB) Start(ctx context.Context) (err error) {

@@ -46,15 +46,18 @@ func resolve(path string) (string, error) {
 	return real, nil
 }
 
-// lockPath makes the folder of a database if it is missing, and takes the lock. It opens the
-// database file with the flag, and does without it if there is none. It returns the resolved path.
+// lockPath makes the folder of a database if it is missing, and takes the lock. The folder above
+// must exist: more than one missing folder is a mistake in the path. It opens the database file
+// with the flag, and does without it if there is none. It returns the resolved path.
 func lockPath(path string, flag int) (_ *lock, _ string, err error) {
 	path, err = filepath.Abs(path)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o700)
+		if err = os.Mkdir(filepath.Dir(path), 0o700); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
 	}
 	if err != nil {
-		return nil, "", fault.Wrap(fault.Unavailable, err, "the store's folder cannot be made")
+		return nil, "", fault.Wrap(fault.Unavailable, err, "the folder of the store's file cannot be made, and the one above it must exist")
 	}
 	if path, err = resolve(path); err != nil {
 		return nil, "", err
@@ -89,8 +92,11 @@ func (l *lock) take(path string, flag int) (err error) {
 	return nil
 }
 
+// ErrInUse is in the error of a file that another process has.
+var ErrInUse = errors.New("another process has the lock")
+
 func inUse(err error, path string) error {
-	return fault.Wrap(fault.Unavailable, err, fmt.Sprintf("%s is in use by another process; one server at a time can have it", path))
+	return fault.Wrap(fault.Unavailable, errors.Join(ErrInUse, err), fmt.Sprintf("%s is in use by another process; one server at a time can have it", path))
 }
 
 // onlyName fails if a file has several names (hard links). SQLite names the write-ahead log after

@@ -30,6 +30,7 @@ const (
 	doRescue  = "put the same file back, or save the data with 'heardlog rescue NEWFILE' before you stop the server"
 	doRestart = "restart the server, which makes a new one"
 	doRestore = "stop the server and run 'heardlog restore --overwrite' with a backup"
+	doVerify  = "stop that program, restart the server and run 'heardlog verify'. If it was no checkpoint, as Litestream makes them, but another database, restore a backup with 'heardlog restore --overwrite'"
 )
 
 // watched is one file.
@@ -145,7 +146,7 @@ func (w *watch) checkFirst() error {
 	b, err := readFirstPage(w.file)
 	w.mu.Lock()
 	if err == nil && len(b) >= len(w.first) && !bytes.Equal(b, w.first) { // else it was truncated
-		err = fmt.Errorf("%s was written by another program: %s", w.file.Name(), doRestore)
+		err = fmt.Errorf("%s was written by another program: %s", w.file.Name(), doVerify)
 	}
 	w.changed = err
 	w.mu.Unlock()

@@ -1,13 +1,18 @@
-package handlers
+package text
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// minNear is the length of the shortest name that counts as misspelt.
+// minNear is the length that the longer of two names has at least, if one is the other misspelt.
+// The shorter may have a letter less.
 const minNear = 4
 
-// nearest returns the name that a misspelt one was most likely meant to be, or "" if none is like
-// it. It may differ in case, by one letter, or by two in a name of seven letters or more.
-func nearest(name string, names []string) string {
+// Nearest returns the name that a misspelt one was most likely meant to be, or "" if none is like
+// it. It may differ in case, by one letter, or by two in a name of seven letters or more; a name
+// of fewer than four letters only in their order.
+func Nearest(name string, names []string) string {
 	best, limit := "", 1
 	if len(name) >= 7 {
 		limit = 2
@@ -16,7 +21,8 @@ func nearest(name string, names []string) string {
 		if strings.EqualFold(n, name) {
 			return n
 		}
-		if len(name) < minNear || len(n) < minNear || len(name)-len(n) > limit || len(n)-len(name) > limit {
+		short := max(len(name), len(n)) < minNear || min(len(name), len(n)) < minNear-1
+		if short && !swapped(name, n) || len(name)-len(n) > limit || len(n)-len(name) > limit {
 			continue
 		}
 		if d := distance(name, n); d <= limit {
@@ -24,6 +30,11 @@ func nearest(name string, names []string) string {
 		}
 	}
 	return best
+}
+
+// swapped reports whether a and b have the same letters in another order.
+func swapped(a, b string) bool {
+	return slices.Equal(slices.Sorted(slices.Values([]byte(a))), slices.Sorted(slices.Values([]byte(b))))
 }
 
 // distance returns how many letters must be added, removed or changed to turn a into b, or two
