@@ -357,10 +357,11 @@ func TestScopes(t *testing.T) {
 		keys[scope] = s.newKey(string(scope), alice...)
 	}
 	public := map[string]bool{
-		"GET /healthz": true, "GET /readyz": true, "GET /metrics": true, "GET /openapi.yaml": true, "GET /docs": true, "GET /docs/viewer.js": true,
+		"GET /healthz": true, "GET /readyz": true, "GET /metrics": true, "GET /openapi.yaml": true, "GET /docs": true, "GET /docs/openapi.yaml": true, "GET /docs/viewer.js": true,
 		"GET /docs/guide": true, "GET /docs/guide/{file}": true, "GET /docs/guide/{folder}/{file}": true,
 		"GET /": true, "GET /calls/{id}": true, "GET /overview": true, "GET /callers": true, "GET /callers/{user}": true, "GET /webhooks": true,
-		"GET /playground": true, "GET /page/{file}": true,
+		"GET /demo": true, "GET /page/{file}": true,
+		"GET /sign-in": true, "GET /sign-in/callback": true, "GET /.well-known/oauth-protected-resource": true, "GET /.well-known/oauth-protected-resource/mcp": true,
 		"POST /v1/ingest/agora": true, "GET /v1/webhooks/fetch/{token}": true,
 	}
 	api := handlers.New(handlers.Config{
@@ -369,6 +370,9 @@ func TestScopes(t *testing.T) {
 	fill := strings.NewReplacer("{appid}", "p1", "{id}", "x", "{platform}", "vapi", "{key}", "k", "{user}", "nobody", "{project}", "not-this-one", "{secret_id}", "y", "{token}", "z", "{file}", "page.css", "{folder}", "start")
 	err := chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		path := fill.Replace(route)
+		if method == http.MethodPost && route == "/v1/replays" {
+			return nil // it needs two scopes; see TestReplayLimits
+		}
 		if method == http.MethodHead { // without a body, its answers do not name the scope
 			if got := s.do(method, path, nil, bearer(keys[access.Webhooks])...); got.status != http.StatusForbidden {
 				t.Errorf("%s %s with %s: %d", method, route, access.Webhooks, got.status)

@@ -70,7 +70,7 @@ func TestCredentials(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs", "/docs/viewer.js", "/docs/guide/README.md", "/docs/guide/start/curl.md"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs", "/docs/openapi.yaml", "/docs/viewer.js", "/docs/guide/README.md", "/docs/guide/start/curl.md"} {
 		s.get(path).ok(nil) // these need none
 	}
 }

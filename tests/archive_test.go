@@ -62,7 +62,7 @@ func archiveCall(t *testing.T, env ...string) *archivedCall {
 	return c
 }
 
-// readAll reads everything anew.
+// readAll reads all that the API shows of the call.
 func (c *archivedCall) readAll() {
 	c.t.Helper()
 	c.read = map[string]string{}
@@ -120,10 +120,7 @@ func (c *archivedCall) same() {
 // exported returns an export of everything, with all secrets.
 func (c *archivedCall) exported() string {
 	c.t.Helper()
-	var from interface {
-		export.Source
-		Close() error
-	}
+	var from archive.Reader
 	var err error
 	url := ""
 	for _, e := range c.env {
@@ -145,7 +142,7 @@ func (c *archivedCall) exported() string {
 		c.t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if _, err := export.Write(c.t.Context(), &out, archive.Source{From: from, Archive: archive.New(place)}, export.Scope{Project: "default", Agent: c.id}, true, nil); err != nil {
+	if _, err := export.Write(c.t.Context(), &out, archive.Source{Reader: from, Archive: archive.New(place)}, export.Scope{Project: "default", Agent: c.id}, true, nil); err != nil {
 		c.t.Fatal(err)
 	}
 	return out.String()

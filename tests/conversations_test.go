@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-const conversationsPath = v1 + "/conversations"
+const conversationsPath = v1 + "/saved-conversations"
 
 func conversation(id string) string { return conversationsPath + "/" + url.PathEscape(id) }
 
@@ -178,6 +178,11 @@ func TestOwnPaths(t *testing.T) {
 		{"PUT", "/conversations/c", true},
 		{"GET", "/conversations/c", false},
 		{"DELETE", "/conversations/c", false},
+		{"GET", "/saved-conversations", false},
+		{"DELETE", "/saved-conversations", false},
+		{"PUT", "/saved-conversations/c", true},
+		{"GET", "/saved-conversations/c", false},
+		{"DELETE", "/saved-conversations/c", false},
 		{"POST", "/memories", true},
 		{"POST", "/memories/search", true},
 		{"POST", "/memories/clear", true},

@@ -219,7 +219,7 @@ func TestFactsRefused(t *testing.T) {
 		{"POST", "", `{"content":"x","valid_to":"soon"}`, "valid_to"}, {"POST", "", `{"content":"My PIN is 4711"}`, "secrets"}, {"POST", "", `{"content":"x","confidence":1.5}`, "confidence"},
 		{"POST", "/search", `{"top_k":0}`, "top_k"}, {"POST", "/search", `{"match":"regexp"}`, "match"}, {"POST", "/search", `{"state":["x"]}`, "state"},
 		{"POST", "/decay", `{"factor":2}`, "factor"}, {"POST", "/decay", `{"drop_below":-1}`, "drop_below"}, {"POST", "/extract", `{}`, "answer"}, {"POST", "/extract", `{"answer":"[{"}`, "answer"},
-		{"PATCH", "/" + f.ID, `{"confidence":-1}`, "confidence"}, {"PATCH", "/" + f.ID, `{"kind":"x"}`, "kind"}, {"PATCH", "/" + f.ID, `{"valid_from":"x"}`, "valid_from"},
+		{"PATCH", "/" + f.ID, `{"content":" "}`, "content"}, {"PATCH", "/" + f.ID, `{"content":""}`, "content"}, {"PATCH", "/" + f.ID, `{"confidence":-1}`, "confidence"}, {"PATCH", "/" + f.ID, `{"kind":"x"}`, "kind"}, {"PATCH", "/" + f.ID, `{"valid_from":"x"}`, "valid_from"},
 		{"POST", "/" + f.ID + "/decay", `{"factor":-1}`, "factor"}, {"POST", "/" + f.ID + "/reinforce", `{"why":1}`, "why"}, {"POST", "/" + f.ID + "/accept", `{"cause":"` + strings.Repeat("x", 65) + `"}`, "cause"},
 		{"POST", "/" + f.ID + "/undo", `[]`, ""}, {"DELETE", "?topic=x", "", "topic"},
 	} {

@@ -85,7 +85,7 @@ func TestNullIsMissing(t *testing.T) {
 	eachBody(t, func(b spectest.Body, send func(any) answer) {
 		for _, f := range b.Fields {
 			where := b.Method + " " + b.Path + " " + f.String()
-			if f.Required || where == "PUT /v1/conversations/{id} messages" { // that body comes back byte for byte
+			if f.Required || strings.HasSuffix(where, "conversations/{id} messages") { // comes back byte for byte
 				continue
 			}
 			null, missing := send(with(t, b.Example, f.Path, nil)), send(with(t, b.Example, f.Path, missingField{}))

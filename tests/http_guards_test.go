@@ -15,7 +15,7 @@ func TestCrossSite(t *testing.T) {
 		s.post(v1+"/agents", `{"name":"n"}`, append(header, "Content-Type", "text/plain")...).refused(http.StatusForbidden, "InvalidPermission", "other sites")
 	}
 	s.post(v1+"/agents", `{"name":"n"}`, "Origin", s.url, "Sec-Fetch-Site", "same-origin").ok(nil)
-	for _, path := range []string{"/metrics", "/docs", "/docs/viewer.js", "/docs/guide", "/docs/guide/README.md", "/docs/guide/start/curl.md", "/openapi.yaml", "/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js"} {
+	for _, path := range []string{"/metrics", "/docs", "/docs/openapi.yaml", "/docs/viewer.js", "/docs/guide", "/docs/guide/README.md", "/docs/guide/start/curl.md", "/openapi.yaml", "/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/demo", "/page/app.js", "/sign-in", "/sign-in/callback", "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"} {
 		s.get(path, "Host", "evil.example").refused(http.StatusForbidden, "InvalidPermission")
 	}
 	s.get("/healthz", "Host", "evil.example").ok(nil)

@@ -66,7 +66,7 @@ func TestHeadAsGet(t *testing.T) {
 		}
 	}
 	for path, status := range map[string]int{
-		"/": 200, "/healthz": 200, "/readyz": 200, "/metrics": 200, "/openapi.yaml": 200, "/docs": 200, "/docs/viewer.js": 200,
+		"/": 200, "/healthz": 200, "/readyz": 200, "/metrics": 200, "/openapi.yaml": 200, "/docs": 200, "/docs/openapi.yaml": 200, "/docs/viewer.js": 200,
 		agent(id): 200, agent(id, "/history"): 200, agent(id, "/events"): 200, v1 + "/agents?limit=1": 200, v1 + "/agents?limt=1": 400, agent("none"): 404, v1 + "/chat/completions": 405,
 	} {
 		if got := s.bare(http.MethodHead, path); got.status != status {

@@ -20,7 +20,8 @@ func TestUnknownParameters(t *testing.T) {
 	for call, names := range sp.Parameters() {
 		method, path, _ := strings.Cut(call, " ")
 		public := strings.HasPrefix(path, "/v1/ingest") || strings.HasPrefix(path, "/v1/webhooks/fetch")
-		openAI := strings.Contains(path, "/chat/completions") || strings.Contains(path, "/responses") || strings.Contains(path, "/models") && path != "/v1/embeddings/models" || path == "/v1/embeddings"
+		openAI := strings.Contains(path, "/chat/completions") || strings.Contains(path, "/responses") || strings.Contains(path, "/models") && path != "/v1/embeddings/models" || path == "/v1/embeddings" || strings.Contains(path, "/realtime") ||
+			strings.HasPrefix(path, "/v1/conversations") && (method == http.MethodPost || strings.Contains(path, "/items"))
 		if !strings.HasPrefix(path, "/v1/") || public || openAI {
 			continue
 		}
@@ -75,6 +76,8 @@ func TestUnknownFields(t *testing.T) {
 		{v1 + "/agents", `{"name":"m","properties":{"heardlog":{"plicy":"full"}}}`, `properties.heardlog.plicy: is not a field of this call; did you mean "policy"?`},
 		{v1 + "/join", `{"name":"m","properties":{"heardlog":{"timeouts":{"total":5}}}}`, `properties.heardlog.timeouts.total: is not a field`},
 		{v1 + "/join", `{"name":"m","properties":{"llm":{"greetng_message":"Hi"}}}`, `properties.llm.greetng_message: is not a field of this call; did you mean "greeting_message"?`},
+		{v1 + "/join", `{"name":"m","properties":{"llm":{"urll":"http://h.example/"}}}`, `properties.llm.urll: is not a field of this call; did you mean "url"?`},
+		{v1 + "/join", `{"name":"m","properties":{"lml":{"url":"http://h.example/"}}}`, `properties.lml: is not a field of this call; did you mean "llm"?`},
 		{agent(id, "/update"), `{"propertiez":{}}`, `propertiez: is not a field of this call; did you mean "properties"?`},
 		{agent(id, "/update"), `{"properties":{"lables":{"a":"b"}}}`, `properties.lables: is not a field of this call; did you mean "labels"?`},
 		{agent(id, "/update"), `{"properties":{"heardlog":{"scope":{}}}}`, `properties.heardlog.scope: is set by the join and cannot change`},

@@ -15,6 +15,8 @@ import (
 // notReachable lists documented answers that no request can bring about at will.
 var notReachable = map[string]bool{
 	"POST …/agents/{id}/think 410":        true, // an agent that ends between two looks of one call
+	"GET …/realtime 101":                  true, // sockets are opened by another client
+	"GET …/agents/{id}/realtime 101":      true,
 	"GET /metrics 500":                    true, // a store that cannot be counted
 	"PATCH …/users/{user}/facts/{id} 422": true, // 5,000 facts of one caller
 	"POST …/embeddings/rebuild 422":       true, // a collection that outgrew its memory beside a model that answers
@@ -90,12 +92,15 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.join("n", nil)
-	for _, path := range []string{"/nothing", "/v1", "/v2/join", v1 + "/nothing", agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/", "/docs/x"} {
+	for _, path := range []string{agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/"} {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
+	}
+	for _, path := range []string{"/nothing", "/v1", "/v2/join", "/docs/x"} {
+		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "this path does not exist; /docs shows every path")
 	}
 	for path, words := range map[string]string{
 		"/responses/r_1/cancel": "/responses/{id}", "/completions": "client.responses.create", "/assistants": "chat completions",
-		"/chat/completions/": "slash at the end", "/models/": "slash at the end", "//chat/completions": "two slashes", "/chat": "/chat/completions",
+		"/chat":         "/chat/completions",
 		"/audio/speech": "not served", "/images/generations": "not served", "/nothing": "/docs shows every path", "/nothing/": "slash at the end",
 		"/v1/chat/completions": "/v1 twice",
 	} {
@@ -109,7 +114,10 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	s.post(v1+"/moderations", nil).failed(http.StatusNotFound, "not_found", "HEARDLOG_PASSTHROUGH=/v1/moderations sends")
 	s.get(v1+"/agents/").failed(http.StatusNotFound, "not_found", "slash at the end")
 	s.post("/chat/completions", nil).failed(http.StatusNotFound, "not_found", "must end in /v1")
-	s.post("//v1/chat/completions", nil).failed(http.StatusNotFound, "not_found", "two slashes")
+	// Base URLs are often written with a slash too many.
+	for _, path := range []string{v1 + "/chat/completions/", v1 + "//chat/completions", "//v1/chat/completions", agent(id, "//chat/completions/"), v1 + "/responses/"} {
+		s.post(path, nil).failed(http.StatusBadRequest, "bad_request", "")
+	}
 	for _, c := range []struct{ method, path, allow string }{
 		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET, HEAD, PATCH"}, {"PUT", v1 + "/agents", "GET, HEAD, POST"}, {"GET", agent(id, "/leave"), "POST"},
 		{"POST", agent(id, "/history"), "GET, HEAD"}, {"POST", "/metrics", "GET, HEAD"}, {"PATCH", cn + "/agents/" + id, "DELETE, GET, HEAD"}, {"POST", agora + "/agents", "GET, HEAD"},
@@ -171,5 +179,32 @@ func TestPanic(t *testing.T) {
 	for range 2 {
 		s.get(agent("a")).refused(http.StatusInternalServerError, "InternalError", "internal error")
 		s.post(v1+"/join", `{"name":"n"}`).refused(http.StatusInternalServerError, "InternalError")
+	}
+}
+
+// TestLogHidesNumbers: telephone numbers in paths do not get into the log, nor into metrics.
+func TestLogHidesNumbers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, path := range []string{
+		"/users/+4930111", "/users/+4930111/facts", "/users/+4930111/nothing", "/users/+4930111/", "/users//+4930111", "/user/+4930111", "/users/%2B4930111/facts",
+		"/users/+4930111/facts/none", "/agents/+4930111", "/agents/twilio.call:+4930111/leave", "/kv/users/+4930111", "/memories/+4930111", "/saved-conversations/+4930111",
+		"/nothing/+4930111", "/agents?user_id=%2B4930111",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			s.do(method, v1+path, `{}`)
+		}
+	}
+	for name, text := range map[string]string{"the log": s.log.String(), "the metrics": string(s.get("/metrics").ok(nil).body)} {
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "4930111") {
+				t.Errorf("%s has %s", name, line)
+			}
+		}
+	}
+	for _, want := range []string{`"path":"/v1/users/{user}/facts"`, `"path":"/v1/users/…/nothing"`, `"path":"/v1/agents/{id}"`} {
+		if !strings.Contains(s.log.String(), want) {
+			t.Errorf("the log has no %s", want)
+		}
 	}
 }

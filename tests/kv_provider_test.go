@@ -148,6 +148,21 @@ func TestProviderHooksAtStop(t *testing.T) {
 	}
 }
 
+// TestProviderAwayAtStart: a server whose Redis is away starts, serves all but keys and values, and
+// takes Redis when it comes.
+func TestProviderAwayAtStart(t *testing.T) {
+	t.Parallel()
+	redis := kvtest.StartRedis(t)
+	redis.Kill()
+	s := start(t, "HEARDLOG_MEMORY_MODEL="+kvModel(t, "redis", `{endpoint: "redis://`+redis.Addr+`", retry_policy: {initial_delay_ms: 10, backoff: constant}}`, ""))
+	s.get(kvPath("n", "k")).refused(http.StatusServiceUnavailable, "ServiceUnavailable")
+	s.join("room", nil)
+	redis.Start(t)
+	for s.do("PUT", kvPath("n", "k"), `{"value":1}`).status == http.StatusServiceUnavailable {
+	}
+	s.value(kvPath("n", "k"), "1")
+}
+
 // TestKeysInMemcached: what memcached cannot do is refused by name.
 func TestKeysInMemcached(t *testing.T) {
 	t.Parallel()
@@ -167,7 +182,7 @@ func TestProviderRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ provider, connection, more, want string }{
 		"a secret that is not listed": {"redis", `{endpoint: "127.0.0.1:1", credentials_ref: PATH}`, "", `"PATH" is not listed in HEARDLOG_CREDENTIAL_REFS`},
-		"nobody there":                {"redis", `{endpoint: "redis://127.0.0.1:1"}`, "", "connection.endpoint"},
+		"no address":                  {"redis", `{endpoint: "redis://%"}`, "", "connection.endpoint"},
 		"a list in memcached":         {"memcached", `{endpoint: "127.0.0.1:1"}`, "provider_interface: {required_operations: [{name: list, description: List keys}]}\n", "memcached has no list"},
 	} {
 		t.Run(name, func(t *testing.T) {

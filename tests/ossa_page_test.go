@@ -175,10 +175,11 @@ func ossaCases() map[string]ossaCase {
 			p.listed(`long_term: {vector_store: {embedding_model: other}}`, "long_term.vector_store.embedding_model")
 		},
 		"long_term: vector_store, other fields": func(p *ossaPage) {
-			for _, field := range []string{"embedding_dimensions: 1536", "distance_metric: cosine", "max_vectors: 1000"} {
+			for _, field := range []string{"embedding_dimensions: 1536", "distance_metric: euclidean", "max_vectors: 1000"} {
 				name, _, _ := strings.Cut(field, ":")
 				p.listed(`long_term: {vector_store: {`+field+`}}`, "long_term.vector_store."+name)
 			}
+			p.runs(`long_term: {vector_store: {distance_metric: cosine}}`)
 		},
 		"long_term: learned_patterns.pattern_types": func(p *ossaPage) {
 			for _, kind := range []string{"task_completion", "error_recovery", "user_preferences", "tool_usage", "delegation_patterns"} {

@@ -12,16 +12,20 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, path := range []string{"/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js", "/page/page.css"} {
+	for _, path := range []string{"/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/demo", "/page/app.js", "/page/page.css"} {
 		got := s.get(path).ok(nil)
 		if csp := got.header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; script-src 'self'; style-src 'self';") {
 			t.Errorf("%s: Content-Security-Policy %q", path, csp)
 		}
 	}
+	tag := s.get("/page/app.js").ok(nil).header.Get("ETag")
+	if got := s.do("GET", "/page/app.js", nil, "If-None-Match", tag); got.status != http.StatusNotModified {
+		t.Errorf("asked again, /page/app.js answers %d", got.status)
+	}
 	s.get("/page/nothing.js").refused(http.StatusNotFound, "TaskNotFound", "no such file")
 	off := start(t, "HEARDLOG_UI=off")
-	for _, path := range []string{"/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js"} {
-		off.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched")
+	for _, path := range []string{"/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/demo", "/page/app.js"} {
+		off.get(path).refused(http.StatusNotFound, "TaskNotFound", "this path does not exist")
 	}
 }
 

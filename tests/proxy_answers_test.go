@@ -113,7 +113,7 @@ func (a answer) failed(status int, code, words string) {
 func TestChatRefused(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Hi."})
-	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=true", "HEARDLOG_MAX_AGENTS=1", "HEARDLOG_MAX_BODY=20000")
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_NO_KEY=refuse", "HEARDLOG_AUTO_JOIN=true", "HEARDLOG_MAX_AGENTS=1", "HEARDLOG_MAX_BODY=20000")
 	id := s.join("n", nil)
 	s.chat(agent(id, "/chat/completions"), "first", false, "Idempotency-Key", "k").ok(nil)
 	calls := len(llm.Requests())
@@ -174,7 +174,7 @@ func TestChatRefused(t *testing.T) {
 func TestChatRateLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RATE_LIMIT=1")
-	for _, c := range []struct{ method, path string }{{"POST", "/chat/completions"}, {"POST", "/agents/x/chat/completions"}, {"GET", "/models"}, {"GET", "/models/m"}, {"GET", "/agents/x/models"}, {"GET", "/agents/x/models/m"}} {
+	for _, c := range []struct{ method, path string }{{"POST", "/chat/completions"}, {"POST", "/agents/x/chat/completions"}, {"GET", "/models"}, {"GET", "/models/m"}, {"GET", "/agents/x/models"}, {"GET", "/agents/x/models/m"}, {"GET", "/responses"}, {"GET", "/agents/x/responses"}, {"GET", "/realtime"}, {"GET", "/agents/x/realtime"}, {"POST", "/realtime/client_secrets"}} {
 		limited := false
 		for range 20 {
 			if got := s.do(c.method, v1+c.path, `{}`); got.status == http.StatusTooManyRequests {

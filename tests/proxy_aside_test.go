@@ -39,5 +39,8 @@ func TestAside(t *testing.T) {
 		t.Errorf("the ledger changed (-before +after):\n%s", diff)
 	}
 	s.post(v1+"/chat/completions", `{"messages":`+messages+`}`, "X-Heardlog-Mode", "none", "X-Agent-Id", id).failed(400, "invalid", "X-Heardlog-Mode")
-	s.post(v1+"/chat/completions", `{"messages":`+messages+`}`, "X-Heardlog-Mode", "off").failed(400, "missing", "metadata.agent_id")
+	// One that names no call gets an answer too, and starts none.
+	s.post(v1+"/chat/completions", `{"messages":`+messages+`}`, "X-Heardlog-Mode", "off").ok(nil)
+	refuses := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_NO_KEY=refuse")
+	refuses.post(v1+"/chat/completions", `{"messages":`+messages+`}`, "X-Heardlog-Mode", "off").failed(400, "missing", "metadata.agent_id")
 }

@@ -193,6 +193,67 @@ func TestNoKey(t *testing.T) {
 	}
 }
 
+// TestUnnamedCalls: an open server starts a call for a request that names none, and goes on with it
+// when the client repeats its list. Two callers never get each other's call.
+func TestUnnamedCalls(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "At nine."})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	ask := func(s *server, path string, body map[string]any) (id string, list []any) {
+		t.Helper()
+		list, _ = body["messages"].([]any)
+		id = s.post(v1+path, body).ok(nil).header.Get("X-Heardlog-Agent")
+		return id, append(slices.Clone(list), listed("assistant", "At nine."))
+	}
+	chat := func(list ...any) (string, []any) {
+		t.Helper()
+		return ask(s, "/chat/completions", map[string]any{"messages": list})
+	}
+	system := listed("system", "Be brief.")
+	anna, annas := chat(system, listed("user", "When?"))
+	bert, berts := chat(system, listed("user", "When?"))
+	if anna == bert || anna == "" {
+		t.Fatalf("two calls that begin with the same words: %s and %s", anna, bert)
+	}
+	// Which of them goes on with which is not known, and the same: neither has more than the other.
+	first, annas := chat(append(annas, listed("user", "I am Anna."))...)
+	second, _ := chat(append(berts, listed("user", "I am Bert."))...)
+	if first == second || first != anna && first != bert || second != anna && second != bert {
+		t.Errorf("%s and %s go on as %s and %s", anna, bert, first, second)
+	}
+	again, annas := chat(append(annas, listed("user", "And back?"))...)
+	if want := []string{"0 user: When?", "0 assistant: At nine.", "1 user: I am Anna.", "1 assistant: At nine.", "2 user: And back?", "2 assistant: At nine."}; again != first || !slices.Equal(s.ledgerTexts(first), want) {
+		t.Errorf("%s went on as %s: %q", first, again, s.ledgerTexts(first))
+	}
+	// A retry, and the result of a tool, belong to the call.
+	if retried, _ := chat(annas[:len(annas)-1]...); retried != first {
+		t.Errorf("a retry went to %s instead of %s", retried, first)
+	}
+	// Another list is another call, and so is what goes on after the call's end.
+	if other, _ := chat(system, listed("user", "When?"), listed("assistant", "At ten."), listed("user", "Really?")); other == first || other == second {
+		t.Errorf("an unknown list went to %s", other)
+	}
+	s.post(v1+"/agents/"+first+"/leave", nil).ok(nil)
+	last, _ := chat(append(annas, listed("user", "Still there?"))...)
+	if last == first || len(s.ledgerTexts(last)) != 8 {
+		t.Errorf("after the end: %s %q", last, s.ledgerTexts(last))
+	}
+	// The Responses API, with lists and with the response before.
+	one := s.post(v1+"/responses", map[string]any{"input": "When?"}).ok(nil)
+	id := one.header.Get("X-Heardlog-Agent")
+	two, _ := ask(s, "/responses", map[string]any{"input": []any{listed("user", "When?"), listed("assistant", "At nine."), listed("user", "And back?")}})
+	if two != id || id == "" {
+		t.Errorf("a response went to %s, and its next to %s", id, two)
+	}
+	if n := len(llm.Requests()); n != 10 {
+		t.Errorf("the LLM was asked %d times", n)
+	}
+	locked := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_CREDENTIALS=p=id:secret", "HEARDLOG_AUTO_JOIN=true")
+	locked.post(v1+"/chat/completions", map[string]any{"messages": []any{listed("user", "Hi")}}, "Authorization", "Bearer secret").failed(400, "missing", "metadata.agent_id")
+}
+
+func listed(role, text string) any { return map[string]any{"role": role, "content": text} }
+
 func TestProfilesRefused(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]string{

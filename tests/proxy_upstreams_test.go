@@ -407,11 +407,11 @@ func TestUpstreamsRefused(t *testing.T) {
 // not readable in the store.
 func TestUpstreamSecrets(t *testing.T) {
 	t.Parallel()
-	secrets := []string{"sk-first-QWERTY01", "sk-spare-QWERTY02", "head-spare-QWERTY03", "sk-agents-QWERTY04", "head-agents-QWERTY05", "query-QWERTY06"}
+	secrets := []string{"sk-first-QWERTY01", "sk-spare-QWERTY02", "head-spare-QWERTY03", "sk-agents-QWERTY04", "head-agents-QWERTY05", "query-QWERTY06", "query-QWERTY07"}
 	_, down := upstream(t, fake.Script{Status: 503})
 	repeats := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprintf(w, "not good: %s, %s", r.Header.Get("Authorization"), r.Header.Get("X-Key"))
+		fmt.Fprintf(w, "not good: %s, %s, no key %s in %s", r.Header.Get("Authorization"), r.Header.Get("X-Key"), r.URL.Query().Get("k"), r.URL)
 	}))
 	t.Cleanup(repeats.Close)
 	dir := t.TempDir()
@@ -419,12 +419,12 @@ func TestUpstreamSecrets(t *testing.T) {
 		fallbacks(t, map[string]any{"name": "spare", "url": repeats.URL + "?k=" + secrets[5], "api_key": secrets[1], "headers": map[string]string{"X-Key": secrets[2]}}))
 	var out strings.Builder
 	for name, props := range map[string]any{"server": nil, "agent": map[string]any{"heardlog": map[string]any{"upstreams": []any{
-		map[string]any{"name": "mine", "url": repeats.URL, "api_key": secrets[3], "headers": map[string]string{"X-Key": secrets[4]}},
+		map[string]any{"name": "mine", "url": repeats.URL + "/x?k=" + secrets[6], "api_key": secrets[3], "headers": map[string]string{"X-Key": secrets[4]}},
 	}}}} {
 		id := s.join(name, props)
 		for _, stream := range []bool{true, false} {
 			got := s.chat(agent(id, "/chat/completions"), "x", stream)
-			if got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "not good: Bearer [secret], [secret]") {
+			if got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "not good: Bearer [secret], [secret], no key [secret] in /") {
 				t.Errorf("%s: %d %s", name, got.status, got.body)
 			}
 			fmt.Fprintf(&out, "%v %s", got.header, got.body)

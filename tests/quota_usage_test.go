@@ -85,6 +85,8 @@ func TestProjectQuota(t *testing.T) {
 	id := s.join("n", nil, alice...)
 	const say = `{"role":"user","content":"a"}`
 	s.post(agent(id, "/messages"), `{"messages":[`+say+`,`+say+`]}`, alice...).ok(nil)
+	// A write during a count may be counted twice until the next one.
+	waitFor(t, "the messages to be counted once", func() bool { return s.usage(alice...).Messages.Used == 2 })
 	s.post(agent(id, "/messages"), `{"messages":[`+say+`,`+say+`]}`, alice...).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MESSAGES", "2 messages stored", "limit of 3")
 	s.chat(agent(id, "/chat/completions"), "When?", false, alice...).ok(nil)
 	if list := s.ledger(id, alice...); len(list) != 4 || list[3].Content != "At nine." {

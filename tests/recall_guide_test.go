@@ -35,7 +35,7 @@ func TestRecallGuide(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &want); err != nil {
 			t.Fatalf("%s: %v", answer, err)
 		}
-		if path == "/join" {
+		if path == "/agents" {
 			shown, id = want["agent_id"].(string), got["agent_id"].(string)
 		}
 		if diff := cmp.Diff(lasting(want), lasting(got)); diff != "" {
