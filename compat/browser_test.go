@@ -33,7 +33,7 @@ func TestDocsInBrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	dom, log := browse(t, s.url+"/docs")
-	for _, want := range []string{"Start an agent", "/v1/agents/{id}/leave", "101, an agent was started", "Search"} {
+	for _, want := range []string{"Start an agent", "/v1/agents/{id}/leave", "Ten calls that you need", "Guides", "Search"} {
 		if !strings.Contains(dom, want) {
 			t.Errorf("the page does not show %q", want)
 		}

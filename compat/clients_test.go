@@ -105,10 +105,23 @@ func TestNodeClients(t *testing.T) {
 // what is new and does not say what was heard, so the interrupted answer has what was sent.
 func TestNodeResponses(t *testing.T) {
 	t.Parallel()
+	playResponses(t, "responses.mjs", "404 ", " [removed]")
+}
+
+// TestNodeResponsesSocket plays it over a WebSocket.
+func TestNodeResponsesSocket(t *testing.T) {
+	t.Parallel()
+	playResponses(t, "responses_ws.mjs", "", "You said: Thanks.")
+}
+
+// playResponses runs a client's script. refused begins the client's error, and last is what the
+// ledger has of the last answer.
+func playResponses(t *testing.T, script, refused, last string) {
+	t.Helper()
 	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1")
 	id := s.join(t, "responses", nil)
-	line := nodeClient(t, nil, "responses.mjs", s.checked(t), id)
-	const want = `{"first":"` + trains + `","pieces":["one ","two ","three "],"tool":"At nine.","last":"You said: Thanks.","refused":{"status":404,"message":"404 there is no agent \"no-such-agent\"`
+	line := nodeClient(t, nil, script, s.checked(t), id)
+	want := `{"first":"` + trains + `","pieces":["one ","two ","three "],"tool":"At nine.","last":"You said: Thanks.","refused":{"status":404,"message":"` + refused + `there is no agent \"no-such-agent\"`
 	if !strings.HasPrefix(line, want) {
 		t.Errorf("the client saw %s", line)
 	}
@@ -120,7 +133,7 @@ func TestNodeResponses(t *testing.T) {
 		"0 user: When is my train?", "0 assistant: " + trains,
 		"1 user: Count.", "1 assistant: one two three  [interrupted]",
 		"2 user: And to Bern?", "2 assistant: ", `2 tool: {"to":"Bern","at":"9:00"}`, "2 assistant: At nine.",
-		"3 user: Thanks.", "3 assistant:  [removed]",
+		"3 user: Thanks.", "3 assistant: " + last,
 	}
 	if diff := cmp.Diff(ledger, got); diff != "" {
 		t.Error(diff)

@@ -3,6 +3,7 @@ package compat_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -317,4 +318,58 @@ func TestTablespaceFull(t *testing.T) {
 	if got := append(); got != 200 {
 		t.Errorf("with room again an append answers %d", got)
 	}
+}
+
+// TestDiskFullArchive has no room for an archive: calls stay in the store, as they are, and move
+// once there is room.
+func TestDiskFullArchive(t *testing.T) {
+	t.Parallel()
+	disk, fill, free := smallDisk(t, 4)
+	if err := os.WriteFile(filepath.Join(disk, "other"), []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(disk, "archive")
+	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_SECRET_KEY=" + strings.Repeat("k", 40)}
+	s := start(t, env...)
+	want := map[string][]message{}
+	for i := range 5 {
+		id := s.join(t, fmt.Sprint("call-", i), nil)
+		s.call(t, 200, "POST", "/v1/agents/"+id+"/messages", object{"role": "user", "content": strings.Repeat("a long text ", 1000) + fmt.Sprint(i)}, nil)
+		s.call(t, 200, "POST", "/v1/agents/"+id+"/leave", nil, nil)
+		want[id] = s.ledger(t, id)
+	}
+	s.kill()
+	fill()
+	env = append(env, "HEARDLOG_ARCHIVE="+dir, "HEARDLOG_ARCHIVE_AFTER=1ms")
+	objects := func() (n int) {
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && !strings.Contains(path, ".part-") {
+				n++
+			}
+			return nil
+		})
+		return n
+	}
+	check := func(when string) {
+		t.Helper()
+		for id, list := range want {
+			if diff := cmp.Diff(list, s.ledger(t, id)); diff != "" {
+				t.Errorf("%s: %s", when, diff)
+			}
+		}
+	}
+	s = start(t, env...)
+	if _, ok := s.stderr.find(func(l string) bool { return strings.Contains(l, "no space left on device") }); !ok {
+		t.Fatalf("the server does not say that the archive's disk is full:\n%s", s.stderr)
+	}
+	check("on a full disk")
+	if n := objects(); n > 0 {
+		t.Errorf("%d objects are on a full disk", n)
+	}
+	s.call(t, 200, "GET", "/readyz", nil, nil)
+	free()
+	s.kill()
+	s = start(t, env...)
+	eventually(t, "the calls have moved", func() bool { return objects() == len(want) })
+	check("after they have moved")
 }

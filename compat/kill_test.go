@@ -25,6 +25,10 @@ type crash struct {
 	round int
 	acks  atomic.Int64 // in this round
 	enemy chan struct{}
+	rest  chan struct{} // closed when clients are to begin no more; nil = never
+	// isAway is set while the store is away. Then errors are no failures.
+	isAway atomic.Bool
+	took   []time.Duration // of acknowledged appends; nil = not measured
 
 	mu      sync.Mutex
 	lanes   []*lane
@@ -127,26 +131,20 @@ func (c *crash) run(acks int64) {
 	c.enemy = make(chan struct{})
 	ctx, stop := context.WithTimeout(c.t.Context(), patience)
 	defer stop()
-	var clients sync.WaitGroup
-	for _, l := range c.lanes {
-		clients.Go(func() { c.appends(ctx, l) })
-	}
-	for _, k := range c.streams {
-		clients.Go(func() { c.talks(ctx, k) })
-	}
-	for range 3 {
-		clients.Go(func() { c.comesAndGoes(ctx) })
-	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for c.acks.Load() < acks && ctx.Err() == nil {
-		<-tick.C
-	}
+	clients := c.all(ctx, 3)
+	c.until(ctx, acks)
 	close(c.enemy)
 	c.s.kill()
 	clients.Wait()
-	if ctx.Err() != nil {
-		c.t.Errorf("round %d: only %d acknowledgements in %s:\n%.3000s", c.round, c.acks.Load(), patience, c.s.stderr)
+}
+
+// goesOn reports whether a client begins another request.
+func (c *crash) goesOn(ctx context.Context) bool {
+	select {
+	case <-c.rest:
+		return false
+	default:
+		return ctx.Err() == nil
 	}
 }
 
@@ -162,14 +160,14 @@ func (c *crash) dead() bool {
 
 // broken records an error that the kill does not explain.
 func (c *crash) broken(what string, status int, body []byte, err error) {
-	if err != nil && c.dead() {
+	if err != nil && c.dead() || c.isAway.Load() {
 		return
 	}
 	c.t.Errorf("round %d: %s: %d %s %v", c.round, what, status, body, err)
 }
 
 func (c *crash) appends(ctx context.Context, l *lane) {
-	for ctx.Err() == nil {
+	for c.goesOn(ctx) {
 		batch := l.again
 		if batch == nil {
 			for range 1 + l.n%3 {
@@ -182,7 +180,9 @@ func (c *crash) appends(ctx context.Context, l *lane) {
 			}
 			l.again = batch
 		}
+		began := time.Now()
 		status, body, err := c.s.try(ctx, "POST", "/v1/agents/"+l.agent+"/messages", object{"messages": batch})
+		c.measured(time.Since(began))
 		if err != nil || status != 200 {
 			c.broken("append", status, body, err)
 			return
@@ -195,8 +195,17 @@ func (c *crash) appends(ctx context.Context, l *lane) {
 	}
 }
 
+// measured notes how long a request took, if that is asked for.
+func (c *crash) measured(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.took != nil {
+		c.took = append(c.took, took)
+	}
+}
+
 func (c *crash) talks(ctx context.Context, k *talk) {
-	for ctx.Err() == nil {
+	for c.goesOn(ctx) {
 		k.n++
 		text := fmt.Sprintf("question %d of round %d", k.n, c.round)
 		began, answer, err := c.stream(ctx, k.agent, text)
@@ -254,7 +263,7 @@ func (c *crash) stream(ctx context.Context, agent, text string) (began bool, ans
 // comesAndGoes joins, appends, sometimes requests an answer, and leaves, sometimes during the
 // answer.
 func (c *crash) comesAndGoes(ctx context.Context) {
-	for n := 0; ctx.Err() == nil; n++ {
+	for n := 0; c.goesOn(ctx); n++ {
 		call := &shortCall{}
 		name := fmt.Sprintf("call-%d-%d-%p", c.round, n, call)
 		status, body, err := c.s.try(ctx, "POST", "/v1/agents", object{"name": name, "properties": object{"llm": object{"greeting_message": "Hello"}}})

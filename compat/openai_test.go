@@ -315,7 +315,7 @@ func TestOpenAIDrain(t *testing.T) {
 func TestOpenAIErrors(t *testing.T) {
 	t.Parallel()
 	dead := "http://127.0.0.1:1/v1"
-	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1")
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_NO_KEY=refuse")
 	fails := func(id string) *openai.Error {
 		t.Helper()
 		var last *openai.Error

@@ -26,16 +26,21 @@ func watchFor(expression string) step {
 	})
 }
 
-// drawn reports how long a page takes to load until an expression is true.
+// drawn reports how long a page takes to load until something is painted, and until an expression
+// is true.
 func drawn(b *testing.B, url, expression string) {
 	tab := openTab(b, url, watchFor(expression))
-	var times []float64
+	var times, paints []float64
 	for b.Loop() {
 		tab.do(chromedp.Reload())
-		tab.waits(`window.drawn > 0`)
+		tab.waits(`window.drawn > 0 && performance.getEntriesByName("first-contentful-paint").length > 0`)
 		times = append(times, value[float64](tab, `window.drawn`))
+		paints = append(paints, value[float64](tab, `performance.getEntriesByName("first-contentful-paint")[0].startTime`))
 	}
 	report(b, times)
+	slices.Sort(paints)
+	b.ReportMetric(paints[len(paints)/2], "paint-ms-p50")
+	b.ReportMetric(paints[len(paints)-1], "paint-ms-max")
 }
 
 // report reports the median and the maximum of times in ms.

@@ -19,17 +19,17 @@ func TestPageChecks(t *testing.T) {
 	s.call(t, http.StatusOK, "GET", "/v1/reports", nil, nil) // counts the call, and checks it
 
 	b := openTab(t, s.url+"/calls/"+id)
-	b.shows("[aria-label=Findings] button", "said again what was heard")
+	b.shows(".transcript .chip.bad", "said again what was heard")
+	b.clicks(".transcript li:nth-child(3) button")
+	b.shows("[aria-label=Findings] b", "said again what was heard")
 	b.shows("[aria-label=Findings] q", hours)
 	b.shows("[aria-label=Findings] .quiet", "said before in turn 0")
-	b.clicks("[aria-label=Findings] button")
-	b.shows("aside", "nine to five")
 
 	b = openTab(t, s.url+"/?check=repeated")
-	b.shows("tr .chip.bad", "said again what was heard")
+	b.shows("tr .happened", "said again what was heard")
 	b.shows("th[scope=row] a", "desk")
 
 	b = openTab(t, s.url+"/overview")
 	b.shows("a.chip.bad", "said again what was heard: 1 call")
-	b.shows(".who-am-i", "1 call, 2 answers")
+	b.shows(".total", "1 call, 2 answers")
 }

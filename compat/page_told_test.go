@@ -44,11 +44,13 @@ func TestPageTold(t *testing.T) {
 	s.ask(t, id, "It's noisy here, isn't it?", nil)
 	s.ask(t, id, "And back?", nil)
 	b := openTab(t, s.url+"/calls/"+id)
-	b.clicks(".transcript li:nth-child(4) button")
+	b.clicks(".transcript li:nth-child(2) button")
 	b.shows(".told li.new", "It's noisy here")
 	b.shows(".told li.new", heard)
+	b.shows(".told li.gone mark", strings.TrimSpace(unheard))
 	b.shows(".told li.same", question)
-	if told := value[string](b, `document.querySelector(".told").textContent`); strings.Contains(told, strings.TrimSpace(unheard)) {
+	b.shows(".told li.same", "Left out: 7 words nobody heard")
+	if told := value[string](b, `[...document.querySelectorAll(".told li:not(.gone)")].map(e => e.textContent).join()`); strings.Contains(told, strings.TrimSpace(unheard)) {
 		t.Errorf("the page shows that the model was given words that nobody heard: %s", told)
 	}
 	b.do(chromedp.Evaluate[chromedp.Void](`navigator.clipboard.writeText = text => { window.copied = text }`))
@@ -59,6 +61,9 @@ func TestPageTold(t *testing.T) {
 		t.Errorf("the copied command: %v\n%s", err, out)
 	}
 	b.clicks(".transcript li:nth-child(6) button")
+	b.shows("aside summary", "What the model was given")
+	b.shows("aside .link", "Compare with the turn before")
+	b.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("aside .link")].find(e => e.textContent === "Compare with the turn before").click()`))
 	b.shows(".told li.gone", question)
 	b.shows(".told li.new", "And back?")
 	b.shows("aside summary", "Left out: ")
@@ -74,38 +79,16 @@ func TestPageSearch(t *testing.T) {
 	trainCall(t, s)
 	s.ask(t, s.join(t, "other", nil), "Something else", nil)
 	b := openTab(t, s.url+"/")
-	b.waits(`document.querySelectorAll(".calls tbody tr").length === 2`)
+	b.waits(`document.querySelectorAll(".calls [data-id]").length === 2`)
 	for _, words := range []string{"PLATFORM two", "book a seat"} {
-		b.types("[type=search]", words+"\n")
-		b.waits(`new URLSearchParams(location.search).get("q") === ` + quote(words) + ` && document.querySelectorAll(".calls tbody tr").length === 1`)
+		b.types("main [type=search]", words+"\n")
+		b.waits(`new URLSearchParams(location.search).get("q") === ` + quote(words) + ` && document.querySelectorAll(".calls [data-id]").length === 1`)
 		b.shows(".calls tbody th", "desk")
 	}
 	b.do(chromedp.Reload())
-	b.waits(`document.querySelectorAll(".calls tbody tr").length === 1 && document.querySelector("[type=search]").value === "book a seat"`)
-	b.types("[type=search]", "nobody said this\n")
+	b.waits(`document.querySelectorAll(".calls [data-id]").length === 1 && document.querySelector("main [type=search]").value === "book a seat"`)
+	b.types("main [type=search]", "nobody said this\n")
 	b.shows("main", "No call fits")
-}
-
-// TestPageSlider: in the playground the slider chooses how much was heard, and the model is told
-// no more.
-func TestPageSlider(t *testing.T) {
-	t.Parallel()
-	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
-	b := openTab(t, s.url+"/playground")
-	b.types("[name=text]", question+"\n")
-	b.waits(`document.querySelector("[type=range]")?.max > 12`)
-	// In one go, so that the voice does not go on in between.
-	b.do(chromedp.Evaluate[chromedp.Void](`(() => {
-		const slider = document.querySelector("[type=range]");
-		slider.value = 4;
-		slider.dispatchEvent(new Event("input"));
-		document.querySelector(".barge").click();
-	})()`))
-	b.shows(".transcript del", "nine from platform two.")
-	b.shows("pre.told", "The train leaves at")
-	if told := value[string](b, `document.querySelector("pre.told").textContent`); strings.Contains(told, "nine") {
-		t.Errorf("the model is told words that were not heard: %s", told)
-	}
 }
 
 // TestPagePictures draws the pictures of the documents: with PICTURES=docs/pictures it writes them.
@@ -126,7 +109,7 @@ func TestPagePictures(t *testing.T) {
 	s.listen(t, id, "Wait, which one?", "The nine o'clock to Lund. Do you want a seat by the window?")
 	s.listen(t, id, "نعم، من فضلك.", "Booked: seat twelve A, coach two.")
 
-	chosen := s.url + "/calls/" + id + "?turn=4"
+	chosen := s.url + "/calls/" + id + "?m=4"
 	for name, view := range map[string]struct {
 		url, shows string
 		setup      []step
@@ -152,10 +135,13 @@ func TestPagePictures(t *testing.T) {
 func TestPageAccessible(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+trainCall(t, s)+"/leave", nil, nil)
+	s.call(t, http.StatusCreated, "POST", "/v1/webhooks/endpoints", object{"url": receiver(t), "events": []string{"agent.*"}}, nil)
+	spokenCall(t, s, s.join(t, "spoken", object{"heardlog": object{"scope": object{"user_id": "anna"}}}))
 	id := trainCall(t, s)
 	views := map[string]string{
-		"/": "which one?", "/calls/" + id + "?turn=3": "What the model was given", "/overview": "Answers that were cut off",
-		"/callers": "Callers", "/webhooks": "Deliveries", "/playground": "Barge in",
+		"/": "which one?", "/calls/" + id + "?m=3": "The model was told next", "/overview": "Answers that were cut off",
+		"/callers": "anna", "/callers/anna": "What the next call is told", "/webhooks": "Deliveries", "/demo": "The same agent, twice",
 	}
 	for name, setup := range map[string][]step{"light": nil, "dark": {dark}, "phone": {chromedp.EmulateViewport(390, 844)}} {
 		b := openTab(t, s.url+"/", setup...)

@@ -29,8 +29,8 @@ func (s *server) spoken(t *testing.T, id string) {
 	event(object{"type": "user-interrupted", "timestamp": at + 300*int64(len(strings.Fields(heard))) + 50})
 }
 
-// TestPageWords: words whose times a platform has reported stand on the axis at these times, and in
-// a list beside the answer, with what it cost.
+// TestPageWords: words whose times a platform has reported stand on the axis at these times, and
+// the pages show what the answers cost.
 func TestPageWords(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1", "HEARDLOG_LLM_PRICES=fake-1=2.5:10000")
@@ -39,33 +39,29 @@ func TestPageWords(t *testing.T) {
 	s.spoken(t, id)
 	s.ask(t, id, "Wait, which one?", object{"answer": "The nine o'clock to Lund."})
 
-	b := openTab(t, s.url+"/calls/"+id+"?turn=2")
-	b.shows("aside dd", "word times from the platform")
+	b := openTab(t, s.url+"/calls/"+id+"?m=2")
+	b.shows("aside .proofs", "The platform reported when each word was played. The last ended at 0:")
 	b.shows("aside dd", "unheard")
-	b.shows(".numbers dt", "unheard")
-	if gone := value[string](b, `[...document.querySelectorAll(".times .gone")].map(e => e.textContent.split(" ")[0]).join(" ")`); gone != "Shall I" {
-		t.Errorf("the list of words marks %q as not heard", gone)
-	}
+	b.shows(".stats dd", "unheard")
 	for value[bool](b, `!document.querySelector("[aria-label='Zoom in']").disabled`) {
 		b.clicks("[aria-label='Zoom in']")
 	}
-	b.shows(".timeline .word text", "platform")
+	b.shows(".timeline .word", "platform")
 	const place = `(() => {
-		const words = [...document.querySelectorAll(".word")], bar = e => document.querySelector(".timeline ." + e).getBoundingClientRect();
-		const at = words.map(e => e.querySelector("line").getBoundingClientRect().left), even = at.slice(1).map((x, i) => x - at[i]);
-		const cut = document.querySelector(".cut").getBoundingClientRect().left;
-		return words.length === 10 && Math.max(...even) - Math.min(...even) < 1 && words.every((e, i) => e.classList.contains("gone") === at[i] > cut);
+		const at = [...document.querySelectorAll(".word")].map(e => e.getBoundingClientRect().left), even = at.slice(1).map((x, i) => x - at[i]);
+		return at.length === 8 && Math.max(...even) - Math.min(...even) < 1;
 	})()`
 	if !value[bool](b, place) {
 		t.Errorf("the words do not stand where they were spoken: %s", value[string](b, `document.querySelector(".timeline").outerHTML`))
 	}
 	if covered := value[[]string](b, coveredBars); len(covered) > 0 {
-		t.Errorf("on the axis these bars are covered: %q", covered)
+		t.Errorf("on the axis these bars are covered: %q: %s", covered, value[string](b, `[...document.querySelectorAll(".lane.agent .bar")].map(e => e.className + " " + e.style.cssText).join(" / ")`))
 	}
 	b.accessible()
 	b.do(chromedp.Navigate(s.url + "/"))
+	b.clicks("main .end button")
 	b.shows(".calls thead th", "Cost")
-	b.shows(".calls td .below", "unheard")
+	b.shows(".calls td small", "unheard")
 	b.accessible()
 	b.do(chromedp.Navigate(s.url + "/overview"))
 	b.shows(".answer", "No call has ended")
@@ -84,8 +80,8 @@ func TestPageScripts(t *testing.T) {
 	s.ask(t, id, "我想要靠窗的座位", object{"answer": chinese + strings.Repeat("还需要别的吗？", 3)})
 	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/interrupt", object{"heard": chinese}, nil)
 	for name, setup := range map[string][]step{"desk": nil, "phone": {chromedp.EmulateViewport(390, 844)}} {
-		b := openTab(t, s.url+"/calls/"+id+"?turn=2", setup...)
-		b.shows("aside", "What the model was given")
+		b := openTab(t, s.url+"/calls/"+id+"?m=2", setup...)
+		b.shows("aside", "The model was told next")
 		b.shows(".transcript del", "هل أحجز")
 		b.shows(".transcript del", "还需要别的吗")
 		directions := value[string](b, `[...document.querySelectorAll(".transcript .text")].map(e => getComputedStyle(e).direction).join(" ")`)

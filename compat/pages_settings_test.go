@@ -1,9 +1,12 @@
 package compat_test
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -53,6 +56,166 @@ func TestPagesSettingsAreExported(t *testing.T) {
 	})
 	if err != nil || pages < 60 {
 		t.Fatalf("%d pages, %v", pages, err)
+	}
+}
+
+var (
+	setLine  = regexp.MustCompile(`^(\$ )?(export )?(HEARDLOG|OTEL|AWS)_[A-Z_]+=`)
+	setNames = regexp.MustCompile(`\b(?:HEARDLOG|OTEL|AWS)_[A-Z_]+=`)
+)
+
+// settingBlocks returns the blocks of a page that set settings, without their other lines.
+func settingBlocks(page string) (out []string) {
+	for _, kind := range []string{"", "sh", "bash", "shell", "console"} {
+		for _, block := range blocks(page, kind) {
+			var lines []string
+			for _, line := range block {
+				if setLine.MatchString(line) {
+					lines = append(lines, strings.TrimPrefix(line, "$ "))
+				}
+			}
+			if lines != nil {
+				out = append(out, strings.Join(lines, "\n"))
+			}
+		}
+	}
+	return out
+}
+
+// TestPagesSettingsTakeEffect pastes each block of settings into a shell, in which the programs
+// that a page starts print what they were started with. Each setting must have arrived, with a
+// value that the server accepts: doctor finds no mistake.
+func TestPagesSettingsTakeEffect(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, page := range append(pages, "../README.md", "../deploy/kubernetes/README.md", "../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range settingBlocks(string(text)) {
+			total++
+			t.Run(fmt.Sprint(filepath.Base(page), i), func(t *testing.T) {
+				t.Parallel()
+				pasteSettings(t, block)
+			})
+		}
+	}
+	if total < 20 {
+		t.Errorf("the pages have %d blocks of settings", total)
+	}
+}
+
+func pasteSettings(t *testing.T, block string) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("secrets/heardlog", "shop=id:secret\n")
+	write("secrets/heardlog-key", "0123456789abcdef0123456789abcdef\n")
+	write("secrets/heardlog-data-key", strings.Repeat("0123456789abcdef", 4)+"\n")
+	for _, name := range []string{"bin/heardlog", "bin/go", "bin/node"} {
+		write(name, "#!/bin/sh\nenv\n")
+	}
+	// The store and the folders of the page are not there: only the settings are of interest.
+	real := "HEARDLOG_STORE=memory: " + program(t, "api") + " doctor --offline 2>&1\n"
+	script := strings.NewReplacer("/run/secrets/", dir+"/secrets/", "…", "0123456789abcdef", "APP_ID=CERTIFICATE", strings.Repeat("a", 32)+"="+strings.Repeat("b", 32)).Replace(block)
+	script = "cd " + dir + "\nPATH=" + dir + "/bin:$PATH\n" + strings.ReplaceAll(script, " &\n", "\n") + "\n"
+	if !strings.Contains(block, " heardlog") && !strings.Contains(block, "bin/heardlog") && !strings.Contains(block, " go run") && !strings.Contains(block, " node ") {
+		script += "heardlog\n" // as the reader does next
+	}
+	sh := func(script string, env ...string) string {
+		t.Helper()
+		c := exec.CommandContext(within(t, patience), "sh", "-c", script)
+		c.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+		out, err := c.CombinedOutput()
+		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	seen := sh(script)
+	var env []string
+	for line := range strings.Lines(seen) {
+		if setNames.MatchString(line) {
+			env = append(env, strings.TrimSpace(line))
+		}
+	}
+	for _, name := range setNames.FindAllString(block, -1) {
+		if setting(env, strings.TrimSuffix(name, "=")) == "" {
+			t.Errorf("%s did not reach the program that was started with\n%s", name, block)
+		}
+	}
+	if strings.Contains(block, " node ") {
+		return // settings of an example, not of the server
+	}
+	for line := range strings.Lines(sh(real, env...)) {
+		if strings.HasPrefix(line, "FAIL") && strings.Contains(line, "HEARDLOG_") || strings.Contains(line, "is not a setting") {
+			t.Errorf("the server refuses a setting of\n%s\n%s", block, line)
+		}
+	}
+}
+
+// TestSettingsFile starts servers with the file of settings that the page shows, and with mistakes.
+func TestSettingsFile(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/reference/settings.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(lines ...string) string {
+		path := filepath.Join(t.TempDir(), "heardlog.env")
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	shown := blocks(string(page), "ini")
+	if len(shown) != 1 {
+		t.Fatalf("the page shows %d files", len(shown))
+	}
+	own := []string{"HEARDLOG_LOG_FORMAT=json", "HEARDLOG_ADDR=127.0.0.1:0", "HEARDLOG_STORE=memory:"}
+	for name, tt := range map[string]struct{ args, env []string }{
+		"flag":     {args: []string{"--env-file", file(shown[0]...)}, env: own},
+		"joined":   {args: []string{"--env-file=" + file(shown[0]...)}, env: own},
+		"variable": {env: append(own, "HEARDLOG_ENV_FILE="+file(shown[0]...))},
+		"the environment wins": {
+			args: []string{"--env-file", file(append(own, "HEARDLOG_CREDENTIALS=shop=id:another", "HEARDLOG_LLM_URL=nonsense")...)},
+			env:  []string{"HEARDLOG_CREDENTIALS=shop=id:secret", "HEARDLOG_LLM_URL=https://llm.example/v1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &server{client: checkedClient(t), process: run(t, program(t, "api"), tt.args, tt.env...)}
+			s.listening(t)
+			s.call(t, http.StatusUnauthorized, "GET", "/v1/agents", nil, nil)
+			s.call(t, http.StatusOK, "GET", "/v1/agents", nil, nil, "Authorization", "Basic aWQ6c2VjcmV0")
+		})
+	}
+	bad := file("# ours", "HEARDLOG_CREDENTALS=shop=id:hunter2", "HEARDLOG_SECRET_KEY=$(cat hunter2)")
+	for _, args := range [][]string{{"--env-file", bad}, {"--env-file", bad, "doctor"}} {
+		p := run(t, program(t, "api"), args)
+		code := p.wait(t)
+		for _, want := range []string{bad + ", line 2: HEARDLOG_CREDENTALS is not a setting; did you mean HEARDLOG_CREDENTIALS?", bad + ", line 3: HEARDLOG_SECRET_KEY: "} {
+			if code == 0 || !strings.Contains(p.stderr.String(), want) || strings.Contains(p.stderr.String(), "hunter2") {
+				t.Errorf("%q: code %d, want %s in\n%s", args, code, want, p.stderr)
+			}
+		}
+	}
+	p := run(t, program(t, "api"), []string{"--env-file"})
+	if code := p.wait(t); code != 1 || !strings.Contains(p.stderr.String(), "needs the path of a file") {
+		t.Errorf("without a path: code %d\n%s", code, p.stderr)
 	}
 }
 

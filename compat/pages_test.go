@@ -35,6 +35,7 @@ var runPages = []struct {
 	{page: "guides/requests.md", want: `"id":"chatcmpl-fake-4"`, before: []string{
 		`for turn in 0 1 2; do curl -H 'X-Agent-Id: bot'` + askCall + `}' $CHAT; done`, "AGENT=bot LLM_API_KEY=x",
 	}},
+	{page: "guides/replay.md", want: `"state":"done"`, before: []string{`curl -H 'X-Agent-Id: bot'` + askCall + `}' $CHAT`, "AGENT=bot"}},
 	{page: "guides/sessions.md", want: `"status":"RUNNING"`},
 	{page: "reference/agora.md", want: `"status":"RUNNING"`},
 }
@@ -87,25 +88,34 @@ var sessionPages = []struct {
 	env    []string
 	before []string // commands that the page takes for granted
 	needs  string   // a program
+	answer string   // of the LLM; "" = one that fits the question
 }{
 	{page: "guides/callers.md"},
 	{page: "guides/conversations.md"},
 	{page: "guides/facts.md"},
 	{page: "guides/checks.md", before: []string{
-		`AGENT=$(curl -s localhost:8080/v1/join -d '{"name":"desk"}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
+		`AGENT=$(curl -s localhost:8080/v1/agents -d '{"name":"desk"}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
 		`curl -s localhost:8080/v1/agents/$AGENT/messages -d '{"messages":[{"role":"assistant","content":"We are open from nine to five on weekdays."},{"role":"user","content":"Okay."},{"role":"assistant","content":"We are open from nine to five on weekdays."}]}'`,
 		`curl -s -X POST localhost:8080/v1/agents/$AGENT/leave`,
 	}},
 	{page: "guides/find-a-call.md", before: []string{
-		`curl -s localhost:8080/v1/join -d '{"name":"desk","properties":{"labels":{"line":"sales"},"heardlog":{"scope":{"user_id":"+4930123456"}}}}'`,
+		`curl -s localhost:8080/v1/agents -d '{"name":"desk","properties":{"labels":{"line":"sales"},"heardlog":{"scope":{"user_id":"+4930123456"}}}}'`,
 		`A=$(curl -s 'localhost:8080/v1/agents?name=desk' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
 		`curl -s localhost:8080/v1/agents/$A/chat/completions -d '{"messages":[{"role":"user","content":"I want a refund."}]}'`,
+		`curl -s localhost:8080/v1/agents/$A/interrupt -d '{"heard_ms":0}'`,
 		`curl -s localhost:8080/v1/agents/$A/leave -X POST`,
 	}},
 	{page: "guides/ingest.md", env: []string{"HEARDLOG_CREDENTIALS=shop=id:secret", "HEARDLOG_INGEST_SECRETS=shop=the-secret-of-the-console"}, needs: "openssl"},
+	{page: "guides/harden.md", env: []string{"HEARDLOG_CREDENTIALS=shop=id:secret"}},
+	{page: "guides/hold.md"},
+	{page: "guides/import-calls.md"},
 	{page: "guides/key-values.md"},
 	{page: "guides/knowledge.md"},
-	{page: "guides/limits.md"},
+	{page: "guides/limits.md", env: []string{"HEARDLOG_CREDENTIALS=shop=id:secret", "HEARDLOG_RATE_LIMIT=requests=100,messages=2000"}, before: []string{
+		`curl -s -u id:secret localhost:8080/v1/agents -d '{"name":"desk","properties":{"llm":{"greeting_message":"Hello."}}}'`,
+		`curl -s -u id:secret localhost:8080/v1/agents/$(curl -s -u id:secret 'localhost:8080/v1/agents' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')/messages -d '[{"role":"user","content":"Hi."}]'`,
+		`until curl -s -u id:secret localhost:8080/v1/usage | grep -q '"agents":{"used":1'; do :; done`,
+	}},
 	{page: "guides/mcp.md"},
 	{page: "guides/memories.md"},
 	{page: "guides/observability.md"},
@@ -124,13 +134,13 @@ END`}},
 	}},
 	{page: "guides/remember.md", needs: "jq"},
 	{page: "guides/reports.md", before: []string{
-		`AGENT=$(curl -s localhost:8080/v1/join -d '{"name":"desk","properties":{"labels":{"version":"v2"}}}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
+		`AGENT=$(curl -s localhost:8080/v1/agents -d '{"name":"desk","properties":{"labels":{"version":"v2"}}}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
 		`curl -s localhost:8080/v1/agents/$AGENT/chat/completions -d '{"messages":[{"role":"user","content":"I want a seat."}]}'`,
 		`curl -s -X POST localhost:8080/v1/agents/$AGENT/leave`,
 	}},
-	{page: "guides/summaries.md", before: []string{
+	{page: "guides/summaries.md", answer: "Ann wants a seat at the window.", before: []string{
 		`curl -s -X PUT localhost:8080/v1/memory-models/m -d '{"apiVersion":"ossa/v0.3.2","kind":"MemoryModel","short_term":{"enabled":true},"long_term":{"enabled":true,"conversation_history":{"summarization":true}}}'`,
-		`AGENT_ID=$(curl -s localhost:8080/v1/join -d '{"name":"ann","properties":{"heardlog":{"memory_model":"m"}}}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
+		`AGENT_ID=$(curl -s localhost:8080/v1/agents -d '{"name":"ann","properties":{"heardlog":{"memory_model":"m"}}}' | sed 's/.*"agent_id":"\([^"]*\)".*/\1/')`,
 		`curl -s localhost:8080/v1/agents/$AGENT_ID/chat/completions -d '{"messages":[{"role":"user","content":"I want a seat."}]}'`,
 		`curl -s -X POST localhost:8080/v1/agents/$AGENT_ID/leave`,
 		`until curl -s localhost:8080/v1/agents/$AGENT_ID/summary | grep -q created_at; do :; done`,
@@ -171,7 +181,7 @@ func TestPagesAll(t *testing.T) {
 }
 
 // TestPagesSessions runs the sessions. Each answer is an error only where the page shows one, and
-// it has the shape that the page shows, unless that is shortened with "…". IDs that a page shows
+// it has the values that the page shows, unless that is shortened with "…". IDs that a page shows
 // in an answer and uses below stand for those that the server gave.
 func TestPagesSessions(t *testing.T) {
 	t.Parallel()
@@ -185,7 +195,7 @@ func TestPagesSessions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env := append([]string{"HEARDLOG_AUTO_JOIN=true", "HEARDLOG_LLM_URL=" + fakeLLM(t) + "/v1", "HEARDLOG_LLM_MODEL=fake-1"}, tt.env...)
+			env := append([]string{"HEARDLOG_AUTO_JOIN=true", "HEARDLOG_LLM_URL=" + fakeLLM(t, "-answer", tt.answer) + "/v1", "HEARDLOG_LLM_MODEL=fake-1"}, tt.env...)
 			run := shell(t, strings.TrimPrefix(start(t, env...).url, "http://"), "127.0.0.1:9090", testsOnly(t))
 			for _, c := range tt.before {
 				run(c)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from agora_agent import Agent, Agora, Area, AsyncAgora
-from agora_agent.agentkit.vendors import CustomLLM, DeepgramSTT, MicrosoftTTS
+from agora_agent.agentkit.vendors import CustomLLM, DeepgramSTT, MicrosoftTTS, MiniMaxTTS, OpenAI
 from agora_agent.agents.types.update_agents_request_properties import (
     UpdateAgentsRequestProperties,
 )
@@ -167,3 +168,41 @@ async def test_without_blocking(
     assert [m.content for m in history.contents] == ["Hello, how can I help?", "One moment."]
     await session.stop()
     assert (await session.get_info()).agent_id == agent_id
+
+
+def test_presets_and_manual_turns(
+    agora_server: Server, upstream: Upstream, sign_in: dict[str, str]
+) -> None:
+    """Vendors without keys become presets, and the server's own LLM answers."""
+    manual = {
+        "language": "en-US",
+        "config": {"start_of_speech": {"mode": "manual"}, "end_of_speech": {"mode": "manual"}},
+    }
+    agent = Agent(client=client(agora_server, sign_in)).with_turn_detection(manual)
+    agent = agent.with_llm(OpenAI(model="gpt-4o-mini")).with_tts(
+        MiniMaxTTS(model="speech-2.8-turbo", voice_id="v")
+    )
+    session = agent.with_stt(DeepgramSTT(model="nova-3")).create_session(**OPTIONS)
+    session.start()
+    upstream.say("Hello to you.", "Later.")
+    session.think("Greet the caller.", metadata={"why": "test"})
+    session.think(
+        "And then?",
+        on_listening_action="append",
+        on_thinking_action="append",
+        on_speaking_action="append",
+        interruptable=False,
+    )
+    deadline = time.monotonic() + 30
+    while len(session.get_history().contents) < 4 and time.monotonic() < deadline:
+        pass
+    said = [(m.role, m.content) for m in session.get_history().contents]
+    assert said == [
+        ("user", "Greet the caller."),
+        ("assistant", "Hello to you."),
+        ("user", "And then?"),
+        ("assistant", "Later."),
+    ]
+    turns = session.get_all_turns().turns
+    assert [t.turn_id for t in turns] == sorted(t.turn_id for t in turns) and len(turns) == 2
+    session.stop()
