@@ -72,14 +72,16 @@ type sizes struct {
 	watchers int // of an agent
 	long     int // messages of a memory longer than the process keeps
 	sized    int // calls whose size is measured
+	crowd    int // running agents among which one is cold
+	sockets  int // of the realtime relay
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, gapUS: 250_000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, silent: 100, watchers: 1000, long: 99_000, sized: 200}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, gapUS: 250_000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, silent: 100, watchers: 1000, long: 99_000, sized: 200, crowd: 100_000, sockets: 1000}
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, gapUS: 50_000, cancels: 10, agents: 200, events: 400, wakes: 40, silent: 10, watchers: 100, long: 12_000, sized: 8}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, gapUS: 50_000, cancels: 10, agents: 200, events: 400, wakes: 40, silent: 10, watchers: 100, long: 12_000, sized: 8, crowd: 400, sockets: 50}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -89,7 +91,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy, 13 fairness between projects, 14 keys and values, which needs redis-server, redis-benchmark and memcached, 15 size of a call")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy, 13 fairness between projects, 14 keys and values, which needs redis-server, redis-benchmark and memcached, 15 size of a call, 16 append to an agent that is not in memory, 17 realtime relay")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "the server's binary; empty builds one")
 	against := flags.String("against", "", "binary of another server, such as an older version: both are measured, round by round in turn, and shown side by side")
@@ -143,7 +145,7 @@ func (b *bench) all(ctx context.Context, only string, files uint64, strict bool)
 		(*bench).benchHistory, (*bench).benchAppend, (*bench).benchProxy, (*bench).benchRestart,
 		(*bench).benchBudget, (*bench).benchMany, (*bench).benchWebhooks, (*bench).benchContext,
 		(*bench).benchTail, (*bench).benchPostgres, (*bench).benchPairs, (*bench).benchConversation,
-		(*bench).benchFair, (*bench).benchKV, (*bench).benchSize,
+		(*bench).benchFair, (*bench).benchKV, (*bench).benchSize, (*bench).benchCold, (*bench).benchRelay,
 	}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts Heardlog with a fake LLM and a webhook receiver, all on this machine. Ctrl-C stops all three.
 #
-# It prints the address of the playground, and opens it on a desktop. DEMO_OPEN=no only prints it.
+# It prints the address of a page to try it on, and opens it on a desktop. DEMO_OPEN=no only prints it.
 # HEARDLOG_BIN names a built server, such as that of a release; then only the two small programs are
 # built.
 set -euo pipefail
@@ -42,11 +42,15 @@ until curl -so /dev/null "http://$addr/readyz"; do
   kill -0 $server 2>/dev/null || break # it could not start, and has said why
   sleep 0.1
 done
+# The settings' endpoint gets the events that Agora sends; this one, what was heard of a cut answer.
+hooks=http://$addr/v1/webhooks/endpoints
+curl -s "$hooks" | grep -q '"agent.interrupted"' || curl -s -o /dev/null "$hooks" \
+  -d "{\"url\":\"http://${DEMO_RECEIVER:-127.0.0.1:9090}/\",\"secret\":\"demo-secret\",\"description\":\"the demo\",\"events\":[\"agent.interrupted\"]}" || true
 echo "
-Talk and interrupt: http://$addr/playground" >&2
+Talk and interrupt: http://$addr/demo" >&2
 if [ "${DEMO_OPEN:-}" != no ]; then
-  if [ "$(uname)" = Darwin ]; then open "http://$addr/playground" || true
-  elif [ -n "${DISPLAY:-}${WAYLAND_DISPLAY:-}" ]; then xdg-open "http://$addr/playground" >/dev/null 2>&1 || true
+  if [ "$(uname)" = Darwin ]; then open "http://$addr/demo" || true
+  elif [ -n "${DISPLAY:-}${WAYLAND_DISPLAY:-}" ]; then xdg-open "http://$addr/demo" >/dev/null 2>&1 || true
   fi
 fi
 wait $server

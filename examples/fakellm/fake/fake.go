@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -149,10 +148,7 @@ type request struct {
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
-	Messages []struct {
-		Role    string          `json:"role"`
-		Content json.RawMessage `json:"content"`
-	} `json:"messages"`
+	Messages []message `json:"messages"`
 }
 
 func (l *LLM) chat(w http.ResponseWriter, r *http.Request) {
@@ -207,29 +203,6 @@ func (l *LLM) chat(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	a.run(in.Stream)
-}
-
-// answerTo returns an answer that fits the question.
-func answerTo(in *request) string {
-	for i := len(in.Messages) - 1; i >= 0; i-- {
-		m := in.Messages[i]
-		if m.Role != "user" {
-			continue
-		}
-		var text string
-		if json.Unmarshal(m.Content, &text) != nil {
-			var parts []struct{ Text string }
-			_ = json.Unmarshal(m.Content, &parts)
-			for _, p := range parts {
-				text += p.Text
-			}
-		}
-		if strings.Contains(strings.ToLower(text), "train") {
-			return "The train leaves at nine from platform two. Shall I book a seat for you?"
-		}
-		return "You said: " + text
-	}
-	return "Hello, how can I help?"
 }
 
 func writeError(w http.ResponseWriter, status int, text string) {

@@ -103,3 +103,41 @@ func TestRecords(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// What the fake says of its own words follows from the prompt: all of it, up to where it was
+// stopped, or what a memory of another call holds.
+func TestWhatItSaid(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(fake.New(fake.Options{}))
+	t.Cleanup(srv.Close)
+	const whole = "You can change it until six. There is a fee of twenty-five euros unless you travel before noon, then it is free."
+	for name, tt := range map[string]struct{ before, want string }{
+		"all of it": {`{"role":"assistant","content":"` + whole + `"},`, "I told you: “" + whole + "”"},
+		"a part": {
+			`{"role":"assistant","content":"You can change it until six. There is a fee of twenty-five euros"},`,
+			"You stopped me after “There is a fee of twenty-five euros”. I was about to say: “unless you travel before noon, then it is free.”",
+		},
+		"in another call": {
+			`{"role":"system","content":"<memory>\n\"2026-11-23, agent, heard: You can change it\"\n</memory>"},`,
+			"That was in your last call. You stopped me after “You can change it”. I was about to say: “until six. There is a fee of twenty-five euros unless you travel before noon, then it is free.”",
+		},
+		"nothing": {"", "I have told you nothing yet."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, got, err := call(t, t.Context(), srv.URL+"/v1/chat/completions", `{"messages":[`+tt.before+`{"role":"user","content":"What did you tell me about a fee?"}]}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answer struct {
+				Choices []struct{ Message struct{ Content string } }
+			}
+			if err := json.Unmarshal([]byte(got), &answer); err != nil {
+				t.Fatal(err)
+			}
+			if said := answer.Choices[0].Message.Content; said != tt.want {
+				t.Errorf("it says %s\nwant     %s", said, tt.want)
+			}
+		})
+	}
+}

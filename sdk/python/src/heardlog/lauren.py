@@ -73,7 +73,7 @@ class ConversationStore:
 
     async def list_conversations(self) -> list[str]:
         """Returns the IDs of all conversations, sorted."""
-        pages = self._log._pages("/conversations", "conversations", {}, None, 1000)
+        pages = self._log._pages("/saved-conversations", "conversations", {}, None, 1000)
         names = [name async for name in pages if name.startswith(self._prefix)]
         names = [name[len(self._prefix) :] for name in names]
         return sorted("" if name == _EMPTY else name for name in names)
@@ -81,13 +81,13 @@ class ConversationStore:
     async def clear(self) -> None:
         """Deletes all conversations. Without a prefix these are all of the project."""
         if not self._prefix:
-            await self._log.request("DELETE", "/conversations")
+            await self._log.request("DELETE", "/saved-conversations")
             return
         for conversation_id in await self.list_conversations():
             await self.delete(conversation_id)
 
     def _path(self, conversation_id: str) -> str:
-        return _http.join("conversations", self._prefix + (conversation_id or _EMPTY))
+        return _http.join("saved-conversations", self._prefix + (conversation_id or _EMPTY))
 
 
 def _plain(value: Any) -> Any:

@@ -34,10 +34,19 @@ class AgentShown(_AgentShown, total=False):
     stopped_at: str
     # The voice platform of the call, by its first key; absent if unknown.
     platform: str
+    # With `include=shape`: what happened, in order, as pairs of a kind and a length in ms. The
+    # kinds are `caller`, `heard`, `unheard`, `silence` (from 1 s) and `tool`. The lengths of
+    # speech are estimated from its text, as far as no report states them, and `unheard` words
+    # took no time. Absent for a call of more than 2,000 messages; in a list also for one in an
+    # archive, and once the calls before it have 20,000 messages.
+    shape: list[list[str | int]]
+    # With `include=shape`, if there is a `shape`: the worst of each kind, the worst kinds first.
+    moments: list[Moment]
     # Scores of the call and its turns; absent if there are none.
     scores: list[Score]
     # Checks that have found something in a call that has ended; absent if there are none.
     checks: list[str]
+    hosted: HostedCall
     # Keys that find the agent besides its ID: the platform's names of the call.
     keys: list[str]
     # The agent that had the key before; it has ended.
@@ -217,6 +226,23 @@ class HistoryMessage(TypedDict):
     turn_id: int
     timestamp: int
     metadata: Metadata
+
+
+class _HostedCall(TypedDict):
+    platform: str
+    # The platform's ID of the call.
+    call_id: str
+
+
+class HostedCall(_HostedCall, total=False):
+    """What a hosted platform says of a call that it has reported here; absent on other agents."""
+
+    # In the platform's words.
+    end_reason: str
+    # Where the platform keeps the recording.
+    recording_url: str
+    # What the platform charged, in US dollars.
+    cost_usd: float
 
 
 class _Inherited(TypedDict):
@@ -411,6 +437,34 @@ class Metadata(_Metadata, total=False):
     # Set by Heardlog to `length` or `content_filter` if the model would have said more than it
     # did.
     finish_reason: str
+
+
+class _Moment(TypedDict):
+    # The last failure of the LLM, the answer of which the most words were not heard, the longest
+    # silence of at least 2 s, the last call of a tool without a result, the slowest first token.
+    kind: str
+    # The message; of a silence, what was said next.
+    seq: int
+    turn_id: int
+
+
+class Moment(_Moment, total=False):
+    """Something that happened at a message of a call."""
+
+    # How long the silence or the first token took.
+    ms: int
+    # How many words were not heard.
+    words: int
+    # These words, at most 120 characters and an ellipsis.
+    text: str
+    # The tool; of a silence, one that ran meanwhile.
+    tool: str
+    # Why the LLM failed, such as `upstream_error`; empty if that is not known.
+    error: str
+    # Of the failed request.
+    status: int
+    # The LLM that was asked last.
+    upstream: str
 
 
 class _NewMessage(TypedDict):
