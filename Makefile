@@ -4,10 +4,11 @@
 # make test-all   both, and the rest: the server's tests on PostgreSQL, the benchmarks' own tests
 # make test-python the Python package, and frameworks with it: needs Python 3.11
 # make test-live  one call in a LiveKit room: needs LIVEKIT_SERVER=/path/to/livekit-server
+# make soak       hours of work, kills, slow receivers and a store that goes away; SOAK=30m for less
 # make bench      the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
 # make site       the documents as a site with navigation and search in dist/site: needs node and npm
 # make release    archives for all systems in dist/
-.PHONY: all check test test-race test-rest test-python test-live test-all bench build fuzz demo release site
+.PHONY: all check test test-race test-rest test-python test-live test-all soak bench build fuzz demo release site
 
 # The race detector is off for SQLite (translated from C) and scrypt: with it they take three quarters
 # of the tests' time.
@@ -88,6 +89,10 @@ test-live:
 	scripts/test-python.sh --live
 
 test-all: test test-race test-rest test-python
+
+# For each night. It ends with a log of what a server used, and how slow its slowest requests were.
+soak:
+	SOAK=$${SOAK:-2h} scripts/with-postgres.sh sh -c 'cd compat && go test -run TestSoak -count=1 -timeout 0 -v .'
 
 bench:
 	cd bench && go run . $(ARGS)

@@ -76,8 +76,8 @@ func TestAlerts(t *testing.T) {
 			if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Expr == "" {
 				t.Errorf("%s lacks a severity, a summary or an expression", r.Alert)
 			}
-			if want := "docs/guides/runbook.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
-				t.Errorf("%s: runbook %q, want %q", r.Alert, r.Annotations["runbook"], want)
+			if want := "https://github.com/heardlog/heardlog/blob/main/docs/guides/runbook.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+				t.Errorf("%s: runbook_url %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 			}
 			if r.For != "" {
 				if _, err := time.ParseDuration(r.For); err != nil {
