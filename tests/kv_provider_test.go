@@ -53,6 +53,12 @@ func TestKeysInRedis(t *testing.T) {
 	s.value(kvPath("n", "k"), `{ "x": 1 }`)
 	s.value(kvPath("n", "sum"), `2.5`)
 	s.value(working(id, "w"), `1`)
+	s.hold(agent(id, ""), "case 4711")
+	for _, path := range []string{working(id, "w"), kvPath("agent:" + id)} {
+		s.do(http.MethodDelete, path, nil).refused(http.StatusConflict, "Conflict", "case 4711")
+	}
+	s.value(working(id, "w"), `1`)
+	s.deleted204(agent(id, "/hold"))
 	s.post(agent(id, "/leave"), nil).ok(nil)
 	s.do(http.MethodPut, working(id, "w"), `{"value":1}`).refused(http.StatusGone, "TaskNotFound")
 	s.deleted204(agent(id, ""))

@@ -74,7 +74,7 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 		Name: "heardlog_kv_evicted_total", Help: "Keys that garbage collection has evicted, by strategy.",
 	}, []string{"strategy"})
 	a.kv = &kv.Service{
-		Store: a.store, Agents: a.store, MaxMB: a.cfg.WorkingMB, Quota: a.quota, Now: a.now,
+		Store: a.store, Agents: a.store, MaxMB: a.cfg.WorkingMB, Quota: a.quota, Now: a.now, Held: a.holds.CheckAgent,
 		Evicted: func(strategy string, keys int) { evicted.WithLabelValues(strategy).Add(float64(keys)) },
 	}
 	if a.models.Default != nil {

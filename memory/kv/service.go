@@ -48,6 +48,9 @@ type Service struct {
 	Agents   interface {
 		Head(ctx context.Context, project, id string) (memory.Head, error)
 	}
+	// Held returns fault.Held for an agent under hold: nothing of its working memory is deleted in an
+	// External store. Other stores know it by themselves. nil holds none.
+	Held func(ctx context.Context, h *memory.Head) error
 	// MaxMB bounds each namespace, and each working memory whatever the agent's own setting is; 0 =
 	// DefaultMB.
 	MaxMB int
@@ -70,8 +73,8 @@ type Service struct {
 type place struct {
 	Space
 	limit Limit
-	ttl   int           // seconds that an entry lives unless the call says otherwise, or NoEnd
-	agent *memory.Agent // whose working memory it is, in a store that knows no agents
+	ttl   int          // seconds that an entry lives unless the call says otherwise, or NoEnd
+	owner *memory.Head // whose working memory it is, in a store that knows no agents
 	gc    memory.GC
 }
 
@@ -80,13 +83,13 @@ const maxExternalTTL = 86_400
 
 // check fails if the place takes no entry with that time to live.
 func (p *place) check(ttl int) error {
-	if p.agent == nil {
+	if p.owner == nil {
 		return nil
 	}
 	if ttl == NoEnd || ttl > maxExternalTTL {
 		return fault.At(fault.Invalid, "ttl_seconds", "must be from 1 to %d in the working memory of an agent, which is kept outside the store", maxExternalTTL)
 	}
-	return p.agent.MustBeActive(fault.Stopped)
+	return p.owner.Agent.MustBeActive(fault.Stopped)
 }
 
 // open returns where a namespace is. It fails with fault.NotFound if it is the working memory of an
@@ -118,7 +121,7 @@ func (s *Service) open(ctx context.Context, project, name string) (place, error)
 	}
 	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL, nil, own.GC}
 	if s.External {
-		p.Space, p.agent = Space{Project: project, Name: name}, h.Agent
+		p.Space, p.owner = Space{Project: project, Name: name}, &h
 	}
 	if own.TTL > 0 {
 		p.ttl = own.TTL
@@ -282,7 +285,7 @@ func (s *Service) Delete(ctx context.Context, project, name, key string) error {
 	if err := validKey("key", key, MaxKey); err != nil {
 		return err
 	}
-	p, err := s.open(ctx, project, name)
+	p, err := s.openToDelete(ctx, project, name)
 	if err != nil {
 		return err
 	}
@@ -293,9 +296,19 @@ func (s *Service) Delete(ctx context.Context, project, name, key string) error {
 	return err
 }
 
+// openToDelete is open for a namespace of which keys are deleted. It fails with fault.Held if that
+// is the working memory of an agent under hold in an external store.
+func (s *Service) openToDelete(ctx context.Context, project, name string) (place, error) {
+	p, err := s.open(ctx, project, name)
+	if err == nil && p.owner != nil && s.Held != nil {
+		err = s.Held(ctx, p.owner)
+	}
+	return p, err
+}
+
 // Clear deletes all keys of a namespace and returns how many there were.
 func (s *Service) Clear(ctx context.Context, project, name string) (int, error) {
-	p, err := s.open(ctx, project, name)
+	p, err := s.openToDelete(ctx, project, name)
 	if err != nil {
 		return 0, err
 	}
