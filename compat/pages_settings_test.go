@@ -231,7 +231,7 @@ func TestHardenedServer(t *testing.T) {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for name, text := range map[string]string{"heardlog": "shop=id:secret\n", "heardlog-key": "0123456789abcdef0123456789abcdef\n"} {
+			for name, text := range map[string]string{"heardlog": "shop=id:secret\n", "heardlog-key": "0123456789abcdef0123456789abcdef\n", "heardlog-data-key": strings.Repeat("0f", 32) + "\n"} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -244,7 +244,7 @@ func TestHardenedServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			script := strings.Join(blocks(string(page), "sh")[0], "\n")
-			if !strings.HasSuffix(script, "\nheardlog") || strings.Count(script, "/run/secrets/") != 2 || !strings.Contains(script, "127.0.0.1:8080") {
+			if !strings.HasSuffix(script, "\nheardlog") || strings.Count(script, "/run/secrets/") != 3 || !strings.Contains(script, "127.0.0.1:8080") {
 				t.Fatalf("the block is not what the test knows:\n%s", script)
 			}
 			script = strings.NewReplacer("/run/secrets/", dir+"/", "127.0.0.1:8080", "127.0.0.1:0").Replace(script)
@@ -256,8 +256,10 @@ func TestHardenedServer(t *testing.T) {
 				s.call(t, http.StatusUnauthorized, "GET", path, nil, nil)
 			}
 			s.call(t, http.StatusOK, "GET", "/v1/agents", nil, nil, "Authorization", "Basic aWQ6c2VjcmV0")
-			if log := s.stderr.String(); !strings.Contains(log, `"secrets_encrypted":true`) {
-				t.Errorf("the server logs\n%s", log)
+			for _, want := range []string{`"secrets_encrypted":true`, `"texts_encrypted":true`} {
+				if log := s.stderr.String(); !strings.Contains(log, want) {
+					t.Errorf("the server does not log %s:\n%s", want, log)
+				}
 			}
 		})
 	}
