@@ -155,12 +155,13 @@ func TestErasedCallerIsInNoTable(t *testing.T) {
 		texts = append(texts, text, hex.EncodeToString([]byte(text)))
 	}
 	look := func(fails string) {
-		postgrestest.Exec(t, store, `DO $$ DECLARE r record; n bigint; total bigint := 0; BEGIN
+		postgrestest.Exec(t, store, `DO $$ DECLARE r record; n bigint; total bigint := 0; tables text := ''; BEGIN
 			FOR r IN SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() LOOP
 				EXECUTE format('SELECT count(*) FROM %I t WHERE row_to_json(t)::text ~* ''`+strings.Join(texts, "|")+`''', r.table_name) INTO n;
 				total := total + n;
+				IF n > 0 THEN tables := tables || ' ' || r.table_name; END IF;
 			END LOOP;
-			IF total `+fails+` THEN RAISE EXCEPTION '% rows hold texts of the caller', total; END IF; END $$`)
+			IF total `+fails+` THEN RAISE EXCEPTION '% rows hold texts of the caller:%', total, tables; END IF; END $$`)
 	}
 	look("< 100")
 	s.do("DELETE", userPath("anna"), nil).ok(nil)

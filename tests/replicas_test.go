@@ -233,13 +233,23 @@ func TestDatabaseDown(t *testing.T) {
 			}
 		}
 		db.Up()
-		s.get("/readyz").ok(nil)
+		s.readyAgain()
 	}
 	if diff := cmp.Diff([]string{"0 user: message 0", "0 user: message 1"}, texts(s.history(id).Contents)); diff != "" {
 		t.Error(diff)
 	}
 	if strings.Contains(s.log.String(), "postgres@") {
 		t.Error("the log shows who we are at the database")
+	}
+}
+
+// readyAgain waits until the server has found that its database is back.
+func (s *server) readyAgain() {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); s.get("/readyz").status != 200; {
+		if time.Now().After(end) {
+			s.t.Fatal("not ready although the database answers again")
+		}
 	}
 }
 
@@ -273,11 +283,7 @@ func TestDatabaseSilent(t *testing.T) {
 	}
 	calls.Wait()
 	proxy.Hole(false)
-	for end := time.Now().Add(time.Minute); s.get("/readyz").status != 200; {
-		if time.Now().After(end) {
-			t.Fatal("not ready although the database answers again")
-		}
-	}
+	s.readyAgain()
 	s.say(id, user("after"))
 	if diff := cmp.Diff([]string{"0 user: before", "0 user: after"}, texts(s.history(id).Contents)); diff != "" {
 		t.Error(diff)
