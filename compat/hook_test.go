@@ -67,6 +67,13 @@ func newHooks(t testing.TB, fail func(id, attempt string) (refuse, drop bool)) *
 	return h
 }
 
+// count returns how many different events have arrived.
+func (h *hooks) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.bodies)
+}
+
 // ServeHTTP receives one attempt.
 func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)

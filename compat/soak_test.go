@@ -118,7 +118,9 @@ func soak(t *testing.T, store string, away *forwarder, n soakers, length time.Du
 			}
 		}
 		c.check(true)
+		began := time.Now()
 		c.settle()
+		t.Logf("cycle %d: %d events have arrived, the last ones after another %s", cycle, hooks.count(), time.Since(began).Round(time.Second))
 		for _, l := range c.lanes {
 			c.s.call(t, 200, "POST", "/v1/agents/"+l.agent+"/leave", nil, nil)
 		}
