@@ -65,16 +65,44 @@ func (s *Store) lockHeldSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (k
 	return at, err
 }
 
+// writeKeys runs fn in a transaction in which a space may get entries. If a working memory is full,
+// it runs fn again after what has expired there is deleted.
+func (s *Store) writeKeys(ctx context.Context, what string, space kv.Space, nowMS int64, fn func(ctx context.Context, tx pgx.Tx, at keyRow, keys, size int64) error) error {
+	write := func(expire bool) error {
+		return s.db.Transact(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
+			if expire {
+				at, err := s.lockHeldSpace(ctx, tx, space)
+				if err == nil {
+					_, err = tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2", at.no, nowMS)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			at, keys, size, err := sizeOf(ctx, tx, space)
+			if err != nil {
+				return err
+			}
+			return fn(ctx, tx, at, keys, size)
+		})
+	}
+	full := write(false)
+	if space.Agent == "" || !fault.Is(full, fault.Quota) {
+		return full
+	}
+	if err := write(true); !fault.Is(err, fault.Held) {
+		return err
+	}
+	return full
+}
+
 // sizeOf locks a space that may get entries and returns where they are, how many there are, and
-// their size. A working memory loses what has expired first.
-func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at keyRow, keys, size int64, err error) {
+// their size.
+func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space) (at keyRow, keys, size int64, err error) {
 	if space.Agent == "" {
 		at.project = pg.Stored(space.Owner())
 		err = tx.QueryRow(ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 0, 0) ON CONFLICT (project) DO UPDATE SET n = c.n RETURNING n, size", at.project).Scan(&keys, &size)
 		return at, keys, size, err
-	}
-	if _, err := tx.Exec(ctx, holdsShared, holdsLock(space.Project)); err != nil {
-		return at, 0, 0, err
 	}
 	if at.no, err = lockAgent(ctx, tx, space.Project, space.Agent); err != nil {
 		return at, 0, 0, err
@@ -86,9 +114,6 @@ func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at key
 	}
 	a.Message = pg.Shown(a.Message)
 	if err := a.MustBeActive(fault.Stopped); err != nil {
-		return at, 0, 0, err
-	}
-	if _, err := tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2 AND "+statements.KeyNotHeld, at.no, nowMS); err != nil {
 		return at, 0, 0, err
 	}
 	err = tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1", at.no).Scan(&keys, &size)
@@ -103,11 +128,7 @@ func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry,
 	}
 	// Not under the lock.
 	sealed := pg.Column(entries, func(e *kv.Entry) []byte { return key.Seal(e.Value, statements.KVOwner(space, e.Key)) })
-	return s.db.Transact(ctx, "store keys", func(ctx context.Context, tx pgx.Tx) error {
-		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
-		if err != nil {
-			return err
-		}
+	return s.writeKeys(ctx, "store keys", space, nowMS, func(ctx context.Context, tx pgx.Tx, at keyRow, keys, size int64) error {
 		return putKeys(ctx, tx, space, at, keys, size, entries, sealed, limit, nowMS)
 	})
 }
@@ -118,11 +139,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once 
 	if err != nil {
 		return e, err
 	}
-	err = s.db.Transact(ctx, "update a key", func(ctx context.Context, tx pgx.Tx) error {
-		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
-		if err != nil {
-			return err
-		}
+	err = s.writeKeys(ctx, "update a key", space, nowMS, func(ctx context.Context, tx pgx.Tx, at keyRow, keys, size int64) error {
 		marks := space.Marks()
 		marksAt := keyRow{project: pg.Stored(marks.Owner())}
 		if once.ID != "" {
@@ -157,7 +174,7 @@ func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, once 
 			return err
 		}
 		// The lock of the space is held, so that none waits for that of its marks.
-		if marksAt, keys, size, err = sizeOf(ctx, tx, marks, nowMS); err != nil {
+		if marksAt, keys, size, err = sizeOf(ctx, tx, marks); err != nil {
 			return err
 		}
 		return put(marks, marksAt, keys, size, m, kv.Limit{})
