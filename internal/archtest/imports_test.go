@@ -42,6 +42,7 @@ const (
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
 	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	mcpSchema  = "github.com/google/jsonschema-go"
+	minify     = "github.com/tdewolff/minify/v2"
 	minio      = "github.com/minio/minio-go/v7"
 	goldmark   = "github.com/yuin/goldmark"
 	lru        = "github.com/hashicorp/golang-lru/v2/simplelru"
@@ -78,7 +79,7 @@ func rules() map[string]rule {
 		"config":                      {[]string{"memory", "longterm/remember", "memory/redact", "memory/window", "internal/fault", "internal/secret", "internal/text"}, []string{envModule, validator}},
 		"internal/agoratoken":         {},
 		"internal/event":              {},
-		"internal/page":               {[]string{"."}, []string{goldmark}},
+		"internal/page":               {[]string{"."}, []string{goldmark, minify}},
 		"internal/cli":                {[]string{"internal/text"}, nil},
 		"internal/fault":              {},
 		"internal/secret":             {nil, []string{jsonExp}},

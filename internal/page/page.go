@@ -12,12 +12,17 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"mime"
 	"net/http"
 	"path"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tdewolff/minify/v2"
+	"github.com/tdewolff/minify/v2/css"
+	"github.com/tdewolff/minify/v2/js"
 )
 
 // index is the document of all pages.
@@ -80,10 +85,12 @@ type packedFile struct {
 	body, gzip []byte
 }
 
-// packed holds the files by name, each without comments and indentation, which are a tenth of what
-// a browser would load, and once more compressed.
+// packed holds the files by name, each minified, and once more compressed.
 var packed = sync.OnceValue(func() map[string]packedFile {
 	out := map[string]packedFile{}
+	small := minify.New()
+	small.AddFunc(".js", js.Minify)
+	small.AddFunc(".css", css.Minify)
 	list, err := files.ReadDir("static")
 	if err != nil {
 		panic(err) // the folder is embedded
@@ -95,7 +102,9 @@ var packed = sync.OnceValue(func() map[string]packedFile {
 		}
 		ext := path.Ext(e.Name())
 		if ext == ".js" || ext == ".css" {
-			body = slim(body)
+			if body, err = small.Bytes(ext, body); err != nil {
+				panic(fmt.Errorf("%s: %w", e.Name(), err)) // tests would have found it
+			}
 		}
 		out[e.Name()] = pack(ext, body)
 	}
@@ -110,23 +119,6 @@ func pack(ext string, body []byte) packedFile {
 	_ = z.Close()
 	sum := sha256.Sum256(body)
 	return packedFile{mime.TypeByExtension(ext), hex.EncodeToString(sum[:8]), body, b.Bytes()}
-}
-
-// slim leaves out the comments of a script, and what lines are indented with. No text may hold two
-// slashes with spaces around them, nor depend on how its lines are indented.
-func slim(script []byte) []byte {
-	var out bytes.Buffer
-	for line := range bytes.Lines(script) {
-		line = bytes.TrimLeft(line, " ")
-		code, _, comment := bytes.Cut(line, []byte("// "))
-		if comment && (len(code) == 0 || code[len(code)-1] == ' ') {
-			line = append(bytes.TrimRight(code, " "), '\n')
-		}
-		if len(line) > 1 {
-			out.Write(line)
-		}
-	}
-	return out.Bytes()
 }
 
 // Guard sets the headers of a page, or of a file of one, with its Content-Security-Policy.

@@ -48,8 +48,8 @@ type Service struct {
 	Agents   interface {
 		Head(ctx context.Context, project, id string) (memory.Head, error)
 	}
-	// Held returns fault.Held for an agent under hold: nothing of its working memory is deleted in an
-	// External store. Other stores know it by themselves. nil holds none.
+	// Held returns fault.Held for an agent under hold: nothing of its working memory is deleted
+	// in an External store. Other stores know it by themselves. nil holds none.
 	Held func(ctx context.Context, h *memory.Head) error
 	// MaxMB bounds each namespace, and each working memory whatever the agent's own setting is; 0 =
 	// DefaultMB.
