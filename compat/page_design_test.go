@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -106,6 +107,20 @@ func TestPageFigures(t *testing.T) {
 	if len(rows) < 20 || unknown == 0 {
 		t.Errorf("%d calls, of which %d have a share that is not known", len(rows), unknown)
 	}
+	// The line above the list says it of all calls that have ended, with the figures of the report.
+	var report struct {
+		Totals struct{ Calls, Answers, Interruptions int }
+		Pend   int `json:"pending_calls"`
+	}
+	eventually(t, "all ended calls are in the report", func() bool {
+		s.call(t, http.StatusOK, "GET", "/v1/reports?since=168h&interval=hour", nil, &report)
+		return report.Totals.Calls > 15 && report.Pend == 0
+	})
+	b.do(chromedp.Navigate(s.url + "/"))
+	b.shows("main > .answer", fmt.Sprintf("In %d calls of the last 7 days, ", report.Totals.Calls))
+	b.shows("main > .answer", fmt.Sprintf("the caller cut in on %d of %d answers.", report.Totals.Interruptions, report.Totals.Answers))
+	b.clicks("main > .answer a[href*=interrupted]")
+	b.waits(`new URLSearchParams(location.search).get("interrupted") === "true" && document.querySelector("[data-id]")`)
 }
 
 // TestPageAddress: filters, views and the keyboard are in the address, back undoes one choice, and

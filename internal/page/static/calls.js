@@ -3,8 +3,8 @@
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {histogram} from "/page/overview.js";
-import {copyLink, empty, failure, keys, shape, skeleton} from "/page/parts.js";
-import {about, checks, cost, cutOff, day, ended, figures, firstWord, length, lengthOf, moment, neverHeard, offset, plain, platform, platforms, reasons, split, struck, timeOfDay, when, whole} from "/page/words.js";
+import {answer, copyLink, empty, failure, keys, shape, skeleton} from "/page/parts.js";
+import {about, checks, cost, count, cutOff, day, ended, figures, firstWord, length, lengthOf, moment, neverHeard, offset, often, percent, plain, platform, platforms, reasons, split, struck, timeOfDay, when, whole} from "/page/words.js";
 
 const pageSize = 50, everyMS = 3000;
 const counts = new Map(); // of the views; they stay while pages change
@@ -126,11 +126,25 @@ function template(v, last, act) {
     ${tabs(counts, act.go)}
     ${narrow}
     ${failure(v.error)}
+    ${v.report?.totals.calls ? sentence(v.report.totals, f) : nothing}
     ${v.report ? histogram(v.report, f, act.set) : nothing}
     ${list.length ? table(v, list, last, act) : v.loading ? skeleton(10) : v.error ? nothing : filled ? html`<div class="card empty line" role="status">No call fits. ${removals(f, act.set)}</div>` : first()}
     ${v.compared && !v.compared.all ? html`<p class="quiet">Sorted are the newest ${v.compared.calls} calls that fit, since ${moment(Date.parse(v.compared.since))}.</p>` : nothing}
     ${v.cursor ? html`<button class="plain" data-more="1" @click=${act.more}>More calls</button>` : nothing}
     ${list.length ? html`<p class="quiet" role="status">${list.length} shown.${v.cursor ? " More are read as you scroll." : ""}</p>` : nothing}`;
+}
+
+// sentence says what went wrong in the calls that the figures are of, worst first.
+function sentence(t, f) {
+  const to = (filter, text) => html`<a class="bad" href=${"/" + api.query({...f, since: f.since || "168h", ...filter})}>${text}</a>`, said = [];
+  if (t.failures) said.push(html`the model failed ${to({failed: "true"}, often(t.failures))}`);
+  if (t.unheard_words) said.push(html`${to({sort: "unheard"}, percent(t.unheard_share))} of the words were never heard`);
+  if (t.interruptions) said.push(html`the caller cut in on ${to({interrupted: "true"}, `${whole(t.interruptions)} of ${count(t.answers, "answer")}`)}`);
+  if (t.first_token_ms?.p95 >= 2000) said.push(html`one first word in twenty took ${to({sort: "first_word"}, `${length(t.first_token_ms.p95)} or more`)}`);
+  const which = `${count(t.calls, "call")} of ${spans.some(([k]) => k === (f.since || "168h")) ? `the ${filters.since.text(f.since || "168h")}` : "this time"}`;
+  if (said.length) return answer("bad", html`In ${which}, ${said.slice(0, 3).map((s, i, all) => html`${i ? i === all.length - 1 ? " and " : ", " : ""}${s}`)}.`);
+  if (t.unheard_share == null) return answer("", `${which}, ${count(t.answers, "answer")}. How much of them was heard is not known.`);
+  return answer("good", `Nothing unusual in ${which}: ${count(t.answers, "answer")}, all heard.`);
 }
 
 // first is what a server without a call says. Which way works depends on whether it has an LLM.
