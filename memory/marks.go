@@ -77,13 +77,27 @@ func (c *Change) Mark(view AgentView) error {
 			if err != nil {
 				return err
 			}
-			m.keep(&old, ledger, c.Append)
+			m.keep(&old, c.replaced(ledger), c.Append)
 		}
 		if m.Content != old.Content || m.Interrupted != old.Interrupted || m.InterruptMS != old.InterruptMS {
 			m.dropRaw() // it has what the caller did not hear
 		}
 	}
 	return nil
+}
+
+// replaced returns messages as they are after the change.
+func (c *Change) replaced(msgs []Message) []Message {
+	if len(c.Replace) < 2 { // the message itself
+		return msgs
+	}
+	out := slices.Clone(msgs)
+	for i := range c.Replace {
+		if at := slices.IndexFunc(out, func(m Message) bool { return m.Seq == c.Replace[i].Seq }); at >= 0 {
+			out[at] = c.Replace[i]
+		}
+	}
+	return out
 }
 
 // marksAfter returns the marks of m, the new value of old.

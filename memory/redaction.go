@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -63,6 +64,38 @@ func (m Message) Redacted(r *redact.Redactor) Message {
 	m.Failure = m.Failure.Redacted(r)
 	m.Chars = 0 // counted again
 	return m
+}
+
+// Line returns what the message says, as package redact searches it for numbers that are spread
+// over several messages. It reports false for a message that is not said, or of which nothing is
+// left.
+func (m *Message) Line() (redact.Line, bool) {
+	text := m.Original()
+	if m.Role != User && m.Role != Assistant || text == "" || m.Paused() {
+		return redact.Line{}, false
+	}
+	return redact.Line{Speaker: string(m.Role), Text: text, AtMS: m.Timestamp}, true
+}
+
+// Lines returns what messages say; see Message.Line.
+func Lines(msgs iter.Seq[*Message]) (out []redact.Line) {
+	for m := range msgs {
+		if l, said := m.Line(); said {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// SameSaid reports whether again is the stored message once more, as a client sends it: with
+// personal data, of which the stored one may lack more than the rules alone find in it.
+func SameSaid(stored, again Message, r *redact.Redactor) bool {
+	red := again.Redacted(r)
+	if r == nil || SameWords(stored, red) {
+		return SameWords(stored, red)
+	}
+	pieces, ok := redact.Fit(stored.Original(), again.Original())
+	return ok && SameWords(stored, again.Redacted(r.Knowing(pieces)))
 }
 
 // minCutNumber is the length in bytes of the shortest number at the end of a broken answer that is

@@ -177,6 +177,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
+		Reworded: func(ctx context.Context, project, id string, was, is []memory.Message) ([]memory.Event, error) {
+			return erased.Reworded(ctx, a.store, project, id, was, is)
+		},
 		OnError: a.problem,
 		Reads:   budget.New(c.ReadMemory),
 		Quota:   a.quota, MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,

@@ -165,7 +165,7 @@ func rules() map[string]rule {
 		"longterm/mcp":                {[]string{"internal/peek"}, []string{mcpSDK, mcpSchema}},
 		"internal/oidc":               {[]string{"internal/access", "internal/fault"}, []string{goOIDC, jose, oauth2, errgroup}},
 		"internal/access":             {[]string{"memory/kv", "internal/cache", "internal/fault", "internal/text"}, []string{errgroup, xtime}},
-		"internal/erased":             {[]string{"internal/peek", "memory", "webhook", "internal/event"}, nil},
+		"internal/erased":             {[]string{"internal/peek", "internal/text", "memory", "webhook", "internal/event"}, nil},
 		"store":                       {[]string{"store/archive", "store/engine", "store/postgres", "store/sqlite"}, nil},
 		"internal/backup":             {[]string{"internal/blob", "store/export"}, []string{age, compress}},
 		"internal/blob":               {nil, []string{minio}},

@@ -1,5 +1,6 @@
-// Package erased removes the words of erased messages from the events that hold them. Pending
-// deliveries, retries and replays send the stored event, so none of them has the words any more.
+// Package erased removes the words of erased messages from the events that hold them, and those of
+// numbers that turn out to go on in the next message. Pending deliveries, retries and replays send
+// the stored event, so none of them has the words any more.
 package erased
 
 import (
@@ -11,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/peek"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -152,4 +154,59 @@ func array(list peek.Value, by func(peek.Value) string) string {
 		}
 	}
 	return "[" + strings.Join(out, ",") + "]"
+}
+
+// Reworded returns the events of an agent that hold messages of was whose words are other ones in
+// is, with bodies that hold those.
+func Reworded(ctx context.Context, log Log, project, agentID string, was, is []memory.Message) (out []memory.Event, err error) {
+	old := map[int64]*memory.Message{}
+	for i := range was {
+		old[was[i].Seq] = &was[i]
+	}
+	err = log.AgentEvents(ctx, project, agentID, func(e webhook.Event) error {
+		body := e.Body
+		for i := range is {
+			if m := &is[i]; old[m.Seq] != nil {
+				body = reworded(e.Type, body, old[m.Seq], m)
+			}
+		}
+		if !bytes.Equal(body, e.Body) {
+			out = append(out, memory.Event{ID: e.ID, Type: e.Type, CreatedMS: e.CreatedMS, Body: body})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// reworded returns the body of an event with a message as it is now.
+func reworded(eventType int, body []byte, was, is *memory.Message) []byte {
+	switch eventType {
+	case event.History:
+		return change(body, "payload.contents", func(list peek.Value) string {
+			return array(list, func(m peek.Value) string {
+				content := m.At("content").Text()
+				if m.At("role").Str() == string(was.Role) && m.At("turn_id").Int() == was.TurnID && (content == was.Content || content == was.Original()) {
+					return string(is.AppendHistory(nil))
+				}
+				return string(m)
+			})
+		})
+	case event.Message:
+		return change(body, "payload.messages", func(list peek.Value) string {
+			return array(list, func(m peek.Value) string {
+				if m.At("seq").Int() != is.Seq {
+					return string(m)
+				}
+				return `{"seq":` + strconv.FormatInt(is.Seq, 10) + `,"state":` + string(m.At("state")) + `,` + string(is.AppendHistory(nil)[1:])
+			})
+		})
+	case event.Interrupted:
+		if peek.At(body, "payload", "seq").Int() != is.Seq {
+			return body
+		}
+		for name, now := range map[string]string{"heard": is.Content, "sent": is.SentText(), "generated": is.Original()} {
+			body = change(body, "payload."+name, func(peek.Value) string { return string(text.AppendJSON(nil, now)) })
+		}
+	}
+	return body
 }

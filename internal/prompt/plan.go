@@ -181,14 +181,15 @@ func isAnswer(m llmadapter.Incoming) bool { return m.Role == "assistant" }
 // if it begins with the caller's first words and goes on, since no answer was heard so far, or if
 // it has only the first words, perhaps longer, while their answer is being made or was cut.
 func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redactor) bool {
-	first, users := "", 0
+	said, users := "", 0
 	for i := range in {
 		if in[i].Role == "user" {
 			if users++; users == 1 {
-				first = heard.Normalize(by.Text(in[i].Text()))
+				said = by.Text(in[i].Text())
 			}
 		}
 	}
+	first := heard.Normalize(said)
 	if first == "" {
 		return false
 	}
@@ -205,6 +206,11 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 			return false
 		case m.Role == memory.Assistant && m.State == memory.Final && stored != nil && !m.Interrupted:
 			whole = true
+		}
+	}
+	if stored != nil && by != nil {
+		if _, ok := redact.Fit(stored.Content, said); ok { // other messages have the rest of a number
+			first = heard.Normalize(stored.Content)
 		}
 	}
 	switch {
@@ -468,6 +474,12 @@ func incoming(in []llmadapter.Incoming, by *redact.Redactor, known []echo.Known)
 			}
 		}
 	}
+	var masked []echo.Known // what numbers were replaced in
+	for i := range known {
+		if by != nil && known[i].Role == "user" && redact.Masks(known[i].Text) {
+			masked = append(masked, known[i])
+		}
+	}
 	out := make([]echo.Message, len(in))
 	for i := range in {
 		m := &in[i]
@@ -477,11 +489,24 @@ func incoming(in []llmadapter.Incoming, by *redact.Redactor, known []echo.Known)
 		case m.Role == "assistant": // a cut answer may end within a number that the ledger has replaced
 			out[i].Text = by.Part(m.Text(), originals)
 		default:
-			out[i].Text = by.Text(m.Text())
+			out[i].Text = stored(m.Role, by.Text(m.Text()), masked)
 		}
 		if by != nil {
 			out[i].ToolCalls = by.Calls(m.ToolCalls)
 		}
 	}
 	return out
+}
+
+// stored returns a text as the ledger has it, if a part of it was replaced because other messages
+// have the rest.
+func stored(role, text string, masked []echo.Known) string {
+	for i := range masked {
+		if k := &masked[i]; k.Role == role {
+			if _, ok := redact.Fit(k.Text, text); ok {
+				return k.Text
+			}
+		}
+	}
+	return text
 }

@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/toolbox"
@@ -97,12 +98,28 @@ func (p *Prompt) hidden(list []llmadapter.Message) []llmadapter.Message {
 	if !p.hide.HidesFromUpstream() {
 		return list
 	}
+	pieces := p.spread(list)
 	for i := range list {
-		m := &list[i]
-		m.Text, m.Content, m.Raw, m.ToolCalls = p.hide.Text(m.Text), p.hide.Parts(m.Content), p.hide.Message(m.Raw), p.hide.Calls(m.ToolCalls)
-		m.Members, m.Signed = string(p.hide.Message([]byte(m.Members))), p.hide.Calls(m.Signed)
+		m, hide := &list[i], p.hide.Knowing(pieces[i])
+		m.Text, m.Content, m.Raw, m.ToolCalls = hide.Text(m.Text), hide.Parts(m.Content), hide.Message(m.Raw), hide.Calls(m.ToolCalls)
+		m.Members, m.Signed = string(hide.Message([]byte(m.Members))), hide.Calls(m.Signed)
 	}
 	return list
+}
+
+// spread returns what is replaced in each message because other messages have the rest of a number.
+// A platform's own list may lack those: then the ledger shows it.
+func (p *Prompt) spread(list []llmadapter.Message) [][]redact.Piece {
+	lines := make([]redact.Line, len(list))
+	for i := range list {
+		lines[i] = redact.Line{Speaker: list[i].Role, Text: list[i].Text}
+		if list[i].Content != nil {
+			lines[i].Text = llmadapter.ContentText(list[i].Content)
+		}
+	}
+	out := make([][]redact.Piece, len(list))
+	copy(out, p.hide.SpreadFrom(memory.Lines(slices.Values(p.turn.Ledger())), lines))
+	return out
 }
 
 func (p *Prompt) reconciles() bool { return p.plan != nil && p.plan.mode == ModeReconcile }

@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // maxPassed limits a response that is passed through, in bytes.
@@ -37,9 +38,16 @@ func (r *Runner) ServeAside(w http.ResponseWriter, req *http.Request, agent *mem
 		Request: in, InPlace: true, Model: llm.Model, Params: questionParams(llm.Params, false),
 		To: llmadapter.Recipient{Members: llmadapter.PassedMembers()}, Shape: llm.Shape,
 	}
+	var lines []redact.Line
+	for i := range in.Messages {
+		lines = append(lines, redact.Line{Speaker: in.Messages[i].Role, Text: in.Messages[i].Text()})
+	}
+	pieces := make([][]redact.Piece, len(lines))
+	copy(pieces, hide.Spread(lines))
 	for i := range in.Messages {
 		m := &in.Messages[i]
 		if hide.HidesFromUpstream() {
+			hide := hide.Knowing(pieces[i])
 			m.Raw, m.Content, m.ToolCalls = hide.Message(m.Raw), hide.Parts(m.Content), hide.Calls(m.ToolCalls)
 		}
 		if !m.IsSystem() {

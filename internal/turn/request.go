@@ -1,13 +1,16 @@
 package turn
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/heardlog/heardlog/internal/peek"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/requests"
 )
 
@@ -26,7 +29,7 @@ func (q *asker) recordRequest(call *llmadapter.Call) {
 	go func() { // settle waits for it
 		body := call.Body
 		if hide != nil {
-			body = hide.JSON(body)
+			body = hidden(hide, body, memory.Lines(slices.Values(ledger)))
 			for i, m := range ledger {
 				redacted := m.Redacted(hide)
 				ledger[i] = &redacted
@@ -62,4 +65,24 @@ func (a *answer) record() *memory.Request {
 	t := <-done
 	t.Tries = tries
 	return t
+}
+
+// hidden returns the body of a request without personal data. stored is what the ledger has of it.
+func hidden(hide *redact.Redactor, body []byte, stored []redact.Line) []byte {
+	if hide == nil {
+		return body
+	}
+	list := peek.At(body, "messages")
+	var lines []redact.Line
+	for _, m := range list.List() {
+		lines = append(lines, redact.Line{Speaker: m.At("role").Str(), Text: llmadapter.ContentText(m.At("content"))})
+	}
+	if pieces := hide.SpreadFrom(stored, lines); pieces != nil {
+		out := make([][]byte, len(pieces))
+		for i, m := range list.List() {
+			out[i] = hide.Knowing(pieces[i]).Message(m)
+		}
+		body = peek.Replace(body, list, "["+string(bytes.Join(out, []byte(",")))+"]")
+	}
+	return hide.JSON(body)
 }

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -78,7 +79,7 @@ func (t *turnTrace) asks(x *exchange, call *llmadapter.Call, now time.Time) {
 	s.SetAttributes(genai.Request(call)...)
 	s.SetAttributes(attribute.String("gen_ai.conversation.id", x.turn.Agent.ID), attribute.String("heardlog.upstream", x.answer.upstream))
 	if t.Content && x.turn.Agent.Settings.PausedUntilMS == 0 { // lists repeat what was said in a pause
-		s.SetAttributes(attribute.String("gen_ai.input.messages", string(x.hide.JSON([]byte(genai.InputMessages(call.Body))))))
+		s.SetAttributes(attribute.String("gen_ai.input.messages", genai.InputMessages(hidden(x.hide, call.Body, memory.Lines(slices.Values(x.turn.Ledger()))))))
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Turns) Note(ctx context.Context, project, id, item string, depth int, p
 			return out, err
 		}
 		m := &out.Append[0]
-		known := m.Redacted(s.messages.Redactor(h.Agent))
+		redactor := s.messages.Redactor(h.Agent)
 		for i := range slices.Backward(recent) {
 			r := &recent[i]
 			if r.Role != m.Role || r.State != memory.Final && r.Role == memory.User {
@@ -55,7 +55,7 @@ func (s *Turns) Note(ctx context.Context, project, id, item string, depth int, p
 			if item != "" && r.Heard().PlatformID == item {
 				return Plan{}, nil
 			}
-			if (r.Heard().PlatformID == "" || item == "") && memory.SameWords(*r, known) {
+			if (r.Heard().PlatformID == "" || item == "") && memory.SameSaid(*r, *m, redactor) {
 				return Plan{PlatformIDs: map[int64]string{r.Seq: item}}, nil
 			}
 		}

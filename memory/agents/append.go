@@ -38,15 +38,20 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		last := h.LastTurn
 		answering := s.live.isAnswering(ref, last)
-		for _, m := range msgs {
-			m = s.asStored(h.Agent, m)
+		redactor := s.Redactor(h.Agent)
+		cuts := s.policies.differsFor(h.Agent, nil)
+		for _, given := range msgs {
+			m := s.asStored(h.Agent, given)
 			if stored, ok := known[m.ID]; ok && m.ID != "" {
 				// The content of a cleared message is unknown
-				if stored.State != memory.Removed && !memory.SameWords(stored, m) && !s.grown(h.Agent, &stored, &m) {
+				if stored.State != memory.Removed && !memory.SameWords(stored, m) && !memory.SameSaid(stored, given, redactor) && !s.grown(h.Agent, &stored, &m) {
 					return memory.Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
 				}
 				out.Messages = append(out.Messages, stored)
 				continue
+			}
+			if !cuts && !s.paused(h.Agent) {
+				m = given // replaced below, together with the messages around it
 			}
 			m, err := h.Place(m, view.Head().Rev+1, s.NowMS(), answering && h.LastTurn == last)
 			if err != nil {
@@ -58,7 +63,7 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 			c.Append = append(c.Append, m)
 			out.Messages = append(out.Messages, m)
 			if m.ID != "" {
-				known[m.ID] = m
+				known[m.ID] = m.Redacted(redactor)
 			}
 		}
 		if len(c.Append) == 0 {
@@ -68,10 +73,20 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return memory.Change{}, err
 		}
-		if !s.policies.differsFor(h.Agent, nil) {
-			return c, nil
+		if cuts {
+			if err := s.cut(view, &c, &out); err != nil {
+				return memory.Change{}, err
+			}
 		}
-		return c, s.cut(view, &c, &out)
+		if err := s.redact(ctx, &c, view, redactor); err != nil {
+			return memory.Change{}, err
+		}
+		for i := range out.Messages { // as stored
+			if at := bySeq(c.Append, out.Messages[i].Seq); at >= 0 {
+				out.Messages[i] = c.Append[at]
+			}
+		}
+		return c, nil
 	})
 	if err != nil {
 		return Appended{}, err

@@ -16,7 +16,9 @@ func (s *Agents) PastRetention(endMS int64) bool {
 // apply. It returns fault.Conflict if the ID is taken.
 func (s *Agents) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
 	c := memory.Change{Append: msgs}
-	redactChange(&c, s.messages.Redactor(&a))
+	if err := s.messages.redact(ctx, &c, nil, s.messages.Redactor(&a)); err != nil {
+		return err
+	}
 	a.Settings.Memory.NoteInstructions(&c)
 	if _, _, err := s.cfg.Ledger.Create(ctx, a, 0, c); err != nil {
 		return err
@@ -42,7 +44,9 @@ func (s *Agents) UpdateArchived(ctx context.Context, project, id string, decide 
 		c, err := decide(view)
 		if err == nil {
 			h := view.Head()
-			redactChange(&c, s.messages.Redactor(h.Agent))
+			if err = s.messages.redact(ctx, &c, view, s.messages.Redactor(h.Agent)); err != nil {
+				return memory.Change{}, err
+			}
 			err = c.Mark(view)
 			c.MarkMemory(&h)
 		}

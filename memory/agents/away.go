@@ -69,7 +69,7 @@ func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.De
 			}
 		}
 	}
-	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.messages.withEffects(e, decide), hold, late)
+	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.messages.withEffects(ctx, e, decide), hold, late)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (p *planner) apply(plan Plan, answering bool) error {
 			continue
 		}
 		if stored, ok := known[m.ID]; ok && m.ID != "" {
-			if !memory.SameWords(stored, m.Redacted(p.redactor)) {
+			if !memory.SameSaid(stored, m, p.redactor) {
 				return fault.At(fault.Conflict, "Idempotency-Key", "%q names a stored message with other content", m.ID)
 			}
 			continue // the same question again: only the answer is generated again

@@ -63,6 +63,10 @@ type Config struct {
 	IdleTimeout time.Duration
 	// Redact returns the rules of a project for personal data in texts; nil has none.
 	Redact func(project string) redact.Rules
+	// Reworded returns the stored events of an agent that hold messages whose texts are replaced
+	// after they were stored, with bodies that hold them as they are now. was are the messages
+	// before, and more; nil returns none.
+	Reworded func(ctx context.Context, project, agentID string, was, is []memory.Message) ([]memory.Event, error)
 	// Retention is how long an ended agent is kept; 0 = for ever.
 	Retention time.Duration
 	// SettleWait is how long a call that cuts an answer waits for it to be stored; 0 = 2 s.

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // settleTimeout limits the storing of an answer after its client has gone.
@@ -92,8 +93,8 @@ func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, 
 	return out, err
 }
 
-// stands reports whether no message of a record was removed since the record was made, nor the
-// record that it repeats parts of.
+// stands reports whether no message of a record was removed since the record was made, nor words of
+// one replaced, nor the record dropped that it repeats parts of.
 func stands(view memory.AgentView, t *memory.Request) (bool, error) {
 	if view.Head().Rev <= t.Rev {
 		return true, nil
@@ -106,7 +107,7 @@ func stands(view memory.AgentView, t *memory.Request) (bool, error) {
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return false, err
 		}
-		if err != nil || m.State == memory.Removed || seq == t.Of && m.Made().Request == nil {
+		if err != nil || m.State == memory.Removed || m.Rev > t.Rev && redact.Masks(m.Content) || seq == t.Of && m.Made().Request == nil {
 			return false, nil
 		}
 	}

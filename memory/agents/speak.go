@@ -62,7 +62,7 @@ func (s *Messages) Stored(ctx context.Context, project, id string, m memory.Mess
 		}
 		var stored memory.Message
 		h := view.Head()
-		if stored, found = known[m.ID]; found && !memory.SameWords(stored, m.Redacted(s.Redactor(h.Agent))) {
+		if stored, found = known[m.ID]; found && !memory.SameSaid(stored, m, s.Redactor(h.Agent)) {
 			return memory.Change{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another text")
 		}
 		return memory.Change{}, nil
@@ -87,7 +87,7 @@ func (s *Messages) say(ctx context.Context, ref memory.Ref, m memory.Message, st
 			return memory.Change{}, err
 		}
 		if stored, ok := known[m.ID]; ok {
-			if !memory.SameWords(stored, m.Redacted(s.Redactor(&a))) {
+			if !memory.SameSaid(stored, m, s.Redactor(&a)) {
 				return memory.Change{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another text")
 			}
 			return memory.Change{}, nil

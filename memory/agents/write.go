@@ -23,7 +23,7 @@ func (s *Messages) update(ctx context.Context, ref memory.Ref, decide memory.Dec
 func (s *Messages) updateEarly(ctx context.Context, ref memory.Ref, decide memory.Decision, lost func(error)) (durable func() error, err error) {
 	e, done := &effects{}, make(chan struct{})
 	var outcome error
-	early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.withEffects(e, decide), func(err error) {
+	early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.withEffects(ctx, e, decide), func(err error) {
 		if outcome = err; err == nil {
 			s.afterCommit(ref, e)
 		}
@@ -56,7 +56,7 @@ type effects struct {
 }
 
 // withEffects returns decide with what goes with every change. e receives the result.
-func (s *Messages) withEffects(e *effects, decide memory.Decision) memory.Decision {
+func (s *Messages) withEffects(ctx context.Context, e *effects, decide memory.Decision) memory.Decision {
 	return func(view memory.AgentView) (memory.Change, error) {
 		c, err := decide(view)
 		if err != nil {
@@ -67,7 +67,9 @@ func (s *Messages) withEffects(e *effects, decide memory.Decision) memory.Decisi
 		if c.Agent != nil {
 			agent = c.Agent
 		}
-		redactChange(&c, s.Redactor(agent))
+		if err := s.redact(ctx, &c, view, s.Redactor(agent)); err != nil {
+			return memory.Change{}, err
+		}
 		if head.Agent.Settings.PausedUntilMS > 0 {
 			if err := hidePaused(&c, view, s.paused(head.Agent)); err != nil {
 				return memory.Change{}, err
@@ -173,7 +175,7 @@ func (s *Messages) checkRoom(h *memory.Head, c *memory.Change) error {
 // writes go through it, those that Away has kept too.
 func (s *Messages) Apply(ctx context.Context, project, id string, decide memory.Decision) error {
 	var e effects
-	err := s.cfg.Ledger.Update(ctx, project, id, s.withEffects(&e, decide))
+	err := s.cfg.Ledger.Update(ctx, project, id, s.withEffects(ctx, &e, decide))
 	if err == nil {
 		s.afterCommit(memory.Ref{Project: project, ID: id}, &e)
 	}

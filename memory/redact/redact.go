@@ -88,6 +88,7 @@ func (r Rules) With(more Rules) Rules {
 type Redactor struct {
 	types    map[string]bool
 	own      []pattern
+	pieces   []Piece // see Knowing
 	upstream string
 }
 
@@ -226,7 +227,7 @@ func (r *Redactor) spans(s string) []span {
 	if r == nil || s == "" {
 		return nil
 	}
-	var out []span
+	out := appendPieces(nil, s, r.pieces)
 	if r.types[Email] {
 		out = appendEmails(out, s)
 	}
@@ -277,6 +278,9 @@ func (r *Redactor) unmasked(list []span, s string) []span {
 // maskShape matches what may be a replaced piece, by any rules.
 var maskShape = regexp.MustCompile(`\[[a-z0-9][a-z0-9-]{0,31}\]`)
 
+// Masks reports whether a text has what may be a replaced piece.
+func Masks(s string) bool { return maskShape.MatchString(s) }
+
 func masks(s string) []span {
 	var out []span
 	for _, m := range maskShape.FindAllStringIndex(s, -1) {
@@ -318,6 +322,9 @@ func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 	for whole := range wholes {
 		if strings.HasPrefix(whole, out) {
 			return out
+		}
+		if _, ok := Fit(whole, out); ok { // other messages have the rest of a number
+			return whole
 		}
 		same := 0 // how many bytes of both are the same
 		for same < min(len(out), len(whole)) && out[same] == whole[same] {

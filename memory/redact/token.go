@@ -33,8 +33,8 @@ var digitWords = map[string]string{
 	"nul": "0", "een": "1", "één": "1", "twee": "2", "drie": "3", "vijf": "5", "zes": "6", "zeven": "7", "negen": "9",
 }
 
-// repeats are words before a digit that is said once for several.
-var repeats = map[string]int{"double": 2, "triple": 3, "doppel": 2, "doble": 2, "doppio": 2}
+// timesOf are words before a digit that is said once for several.
+var timesOf = map[string]int{"double": 2, "triple": 3, "doppel": 2, "doble": 2, "doppio": 2}
 
 // tokenize returns the numbers of a text. It is linear in its length.
 func tokenize(s string) []token {
@@ -78,7 +78,7 @@ func tokenize(s string) []token {
 				times, plus = 1, false
 			} else {
 				plus = word == "plus"
-				if times, from = repeats[word], i; times == 0 {
+				if times, from = timesOf[word], i; times == 0 {
 					times = 1
 				}
 			}
