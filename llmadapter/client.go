@@ -64,7 +64,21 @@ type Call struct {
 	Stream              bool
 	Connect             time.Duration // see Limits
 	Hidden              []string      // secrets in Body; see BodySecrets
+	// Redact replaces personal data in what is kept and logged of the upstream's errors, which may
+	// quote the request; nil replaces nothing.
+	Redact func([]byte) []byte
 }
+
+// kept returns an upstream's error as it is kept and logged.
+func (c *Call) kept(said []byte) string {
+	if c.Redact != nil {
+		said = c.Redact(said)
+	}
+	return text.Clip(string(said), maxErrorText)
+}
+
+// maxErrorText is how many bytes of an upstream's error are kept and logged.
+const maxErrorText = 1000
 
 // BodySecrets returns the secrets in llm.params and in the client's request; req may be nil.
 func BodySecrets(params []byte, req *Request) []string {
@@ -127,7 +141,7 @@ type UpstreamError struct {
 	Status int         // the upstream's; 502 for a redirect, which is not followed
 	Header http.Header // Retry-After and the rate limits
 	Body   []byte      // JSON, without secrets
-	Text   string      // the message for logs and records, without secrets
+	Text   string      // the message for logs and records, without secrets and personal data
 }
 
 // Error returns the status and the message.
@@ -313,14 +327,14 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what has been read is passed on
 	body = secrets.Hide(body)
 	if isJSONObject(body) {
-		e.Body, e.Text = body, text.Clip(string(body), 1000)
+		e.Body, e.Text = body, call.kept(body)
 		return e
 	}
-	e.Text = text.Clip(strings.ToValidUTF8(string(body), "\uFFFD"), 1000)
-	if strings.TrimSpace(e.Text) == "" {
-		e.Text = "the LLM answered " + res.Status
+	said := strings.ToValidUTF8(string(body), "\uFFFD")
+	if strings.TrimSpace(said) == "" {
+		said = "the LLM answered " + res.Status
 	}
-	e.Body = openAIErrorBody(e.Text)
+	e.Body, e.Text = openAIErrorBody(text.Clip(said, maxErrorText)), call.kept([]byte(said))
 	return e
 }
 
@@ -365,9 +379,9 @@ func ErrorText(obj []byte) (said, code string) {
 	return said, code
 }
 
-// ErrorObject reads an error inside an answer. It returns the text without secrets, and the HTTP
-// status in the object, 502 by default.
-func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
+// ErrorObject reads an error inside an answer to the call. It returns the text without secrets and
+// personal data, and the HTTP status in the object, 502 by default.
+func (c *Call) ErrorObject(obj []byte) (said string, status int) {
 	said, code := ErrorText(obj)
 	if said == "" {
 		said = "the LLM reported an error inside its answer"
@@ -376,7 +390,7 @@ func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
 	if n, err := strconv.Atoi(code); err == nil && n >= 400 && n < 600 {
 		status = n
 	}
-	return text.Clip(string(secrets.Hide([]byte(said))), 1000), status
+	return c.kept(c.Secrets().Hide([]byte(said))), status
 }
 
 // CopyRateLimits copies an upstream's rate limit headers.

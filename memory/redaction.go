@@ -117,6 +117,15 @@ func (f *Failure) Redacted(r *redact.Redactor) *Failure {
 	}
 	out := *f
 	out.Message = r.Text(f.Message)
+	if whole, clipped := strings.CutSuffix(out.Message, "…"); clipped { // it may have ended within a number
+		cut := redact.WithoutNumber(whole)
+		if at := strings.LastIndexByte(whole, ' ') + 1; strings.Contains(whole[at:], "@") {
+			cut = whole[:at]
+		}
+		if len(whole)-len(cut) >= minCutNumber {
+			out.Message = cut + "…"
+		}
+	}
 	return &out
 }
 

@@ -55,7 +55,7 @@ func (x *session) reconnect(ctx context.Context) error {
 		}
 	}
 	x.cfg.Metrics.reconnects.WithLabelValues("failed").Inc()
-	x.cfg.Log.Warn().Err(err).Str("agent", x.call.Agent).Msg("failed to connect to a realtime model again")
+	x.cfg.Log.Warn().Str("error", x.redacted(err.Error())).Str("agent", x.call.Agent).Msg("failed to connect to a realtime model again")
 	return err
 }
 

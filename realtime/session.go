@@ -465,13 +465,22 @@ func (x *session) hides(e *event) bool {
 	case "error":
 		if id := e.failure.At("event_id").Str(); strings.HasPrefix(id, ours) {
 			x.cfg.Metrics.errors.Inc()
-			x.cfg.Log.Warn().Str("agent", x.call.Agent).Str("error", e.failure.At("message").Str()).Msg("a realtime model did not accept what is remembered")
+			x.cfg.Log.Warn().Str("agent", x.call.Agent).Str("error", x.redacted(e.failure.At("message").Str())).Msg("a realtime model did not accept what is remembered")
 			return true
 		}
 		// The next connection takes its place.
 		return e.failure.At("code").Str() == "session_expired" && !x.call.Sideband
 	}
 	return false
+}
+
+// redacted returns a text of the model's server without personal data, for the log.
+func (x *session) redacted(text string) string {
+	a, err := x.cfg.Memory.Agents.Agent(x.io, x.call.Project, x.call.Agent)
+	if err != nil { // its rules are not known
+		return "(not shown)"
+	}
+	return x.cfg.Memory.Messages.Redactor(&a).Text(text)
 }
 
 // withoutOurs returns the frame without the name of an item of ours, which the client does not

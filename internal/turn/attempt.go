@@ -15,6 +15,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/toolbox"
 	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
 )
 
 // attempt is a request to one upstream and, once the upstream answers, its response.
@@ -199,6 +200,10 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 		URL: t.url, APIKey: t.key, Azure: t.azure, Headers: secret.RevealMap(t.headers),
 		Body: body, Stream: q.prompt.Stream(), Connect: limits.Connect, Hidden: q.prompt.Secrets(),
 	}
+	if hide := q.cfg.Redactor(&q.turn.Agent); hide != nil {
+		stored := memory.Lines(slices.Values(q.turn.Ledger()))
+		call.Redact = func(said []byte) []byte { return redacted(hide, said, body, stored) }
+	}
 	a.call = call
 	if q.client != nil {
 		call.Client = q.client.header
@@ -363,7 +368,7 @@ func (a *attempt) hideSecrets(b []byte) []byte {
 // streamFault returns the error for an error object in the response: an object with a message, or a
 // string.
 func (a *attempt) streamFault(obj []byte) error {
-	text, status := llmadapter.ErrorObject(obj, a.call.Secrets())
+	text, status := a.call.ErrorObject(obj)
 	return &fault.Error{Code: fault.Upstream, Msg: text, Err: &statusError{status}}
 }
 

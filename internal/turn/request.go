@@ -73,11 +73,7 @@ func hidden(hide *redact.Redactor, body []byte, stored []redact.Line) []byte {
 		return body
 	}
 	list := peek.At(body, "messages")
-	var lines []redact.Line
-	for _, m := range list.List() {
-		lines = append(lines, redact.Line{Speaker: m.At("role").Str(), Text: llmadapter.ContentText(m.At("content"))})
-	}
-	if pieces := hide.SpreadFrom(stored, lines); pieces != nil {
+	if pieces := spread(hide, list, stored); pieces != nil {
 		out := make([][]byte, len(pieces))
 		for i, m := range list.List() {
 			out[i] = hide.Knowing(pieces[i]).Message(m)
@@ -85,4 +81,20 @@ func hidden(hide *redact.Redactor, body []byte, stored []redact.Line) []byte {
 		body = peek.Replace(body, list, "["+string(bytes.Join(out, []byte(",")))+"]")
 	}
 	return hide.JSON(body)
+}
+
+// redacted returns what an upstream said of a request with this body without personal data.
+func redacted(hide *redact.Redactor, said, body []byte, stored []redact.Line) []byte {
+	pieces := slices.Concat(spread(hide, peek.At(body, "messages"), stored)...)
+	return hide.Knowing(pieces).JSON(said)
+}
+
+// spread returns what is replaced in each message of a request because other messages have the rest
+// of a number.
+func spread(hide *redact.Redactor, list peek.Value, stored []redact.Line) [][]redact.Piece {
+	var lines []redact.Line
+	for _, m := range list.List() {
+		lines = append(lines, redact.Line{Speaker: m.At("role").Str(), Text: llmadapter.ContentText(m.At("content"))})
+	}
+	return hide.SpreadFrom(stored, lines)
 }
