@@ -54,7 +54,7 @@ func (m Message) Redacted(r *redact.Redactor) Message {
 	if m.Generated != "" {
 		m.Generated = r.Text(m.Generated)
 	}
-	m.ToolCalls, m.Parts = r.Calls(m.ToolCalls), r.Parts(m.Parts)
+	m.ToolCalls, m.ToolCallID, m.Parts = r.Calls(m.ToolCalls), r.ID(m.ToolCallID), r.Parts(m.Parts)
 	if len(m.Metadata) > 0 {
 		m.Metadata = maps.Clone(m.Metadata)
 		for k, v := range m.Metadata {

@@ -156,6 +156,13 @@ func (p *Plan) Decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 	if head.Agent.Settings.Memory.Remember.Prompts() {
 		p.removeRecalled()
 	}
+	if by := p.rules.Redactor(head.Agent); by != nil { // calls and results are known by what is stored
+		p.key = by.ID(p.key)
+		for i := range p.req.Messages {
+			m := &p.req.Messages[i]
+			m.ToolCallID, m.ToolCalls = by.ID(m.ToolCallID), by.CallIDs(m.ToolCalls)
+		}
+	}
 	p.mode = cmp.Or(p.header, head.Agent.Settings.LLM.Mode)
 	switch {
 	case p.after > 0 && p.header == "":

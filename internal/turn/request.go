@@ -80,7 +80,7 @@ func hidden(hide *redact.Redactor, body []byte, stored []redact.Line) []byte {
 		}
 		body = peek.Replace(body, list, "["+string(bytes.Join(out, []byte(",")))+"]")
 	}
-	return hide.JSON(body)
+	return hide.Request(body)
 }
 
 // redacted returns what an upstream said of a request with this body without personal data.

@@ -2,10 +2,12 @@ package agents
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // Appended is what became of messages that were appended.
@@ -29,6 +31,8 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 	ref := memory.Ref{Project: project, ID: id}
 	err := s.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
+		redactor := s.Redactor(h.Agent)
+		msgs := withIDs(msgs, redactor)
 		known, err := knownIDs(view, msgs)
 		if err != nil {
 			return memory.Change{}, err
@@ -38,7 +42,6 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 		h.LastTurn = max(h.LastTurn, s.live.lastTurn(ref))
 		last := h.LastTurn
 		answering := s.live.isAnswering(ref, last)
-		redactor := s.Redactor(h.Agent)
 		cuts := s.policies.differsFor(h.Agent, nil)
 		for _, given := range msgs {
 			m := s.asStored(h.Agent, given)
@@ -92,6 +95,18 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 		return Appended{}, err
 	}
 	return out, nil
+}
+
+// withIDs returns messages with the IDs that are stored; see redact.Redactor.ID.
+func withIDs(msgs []memory.Message, r *redact.Redactor) []memory.Message {
+	if r == nil {
+		return msgs
+	}
+	out := slices.Clone(msgs)
+	for i := range out {
+		out[i].ID = r.ID(out[i].ID)
+	}
+	return out
 }
 
 // knownIDs returns the stored messages that have an ID of msgs. The caller owns the map.

@@ -56,12 +56,13 @@ func (s *Messages) Stored(ctx context.Context, project, id string, m memory.Mess
 	}
 	found := false
 	err := s.cfg.Ledger.Update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		m := withIDs([]memory.Message{m}, s.Redactor(h.Agent))[0]
 		known, err := knownIDs(view, []memory.Message{m})
 		if err != nil {
 			return memory.Change{}, err
 		}
 		var stored memory.Message
-		h := view.Head()
 		if stored, found = known[m.ID]; found && !memory.SameSaid(stored, m, s.Redactor(h.Agent)) {
 			return memory.Change{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another text")
 		}
@@ -82,6 +83,7 @@ func (s *Messages) say(ctx context.Context, ref memory.Ref, m memory.Message, st
 		if err := still(h); err != nil {
 			return memory.Change{}, err
 		}
+		m := withIDs([]memory.Message{m}, s.Redactor(&a))[0]
 		known, err := knownIDs(view, []memory.Message{m})
 		if err != nil {
 			return memory.Change{}, err

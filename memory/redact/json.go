@@ -23,20 +23,44 @@ const (
 	part                 // a part of a message's content, or a list of them
 	media                // an object in a part, such as image_url
 	call                 // a tool call, or a list of them
+	request              // a request for a chat completion
 )
 
-// kept returns the members whose strings stay as they are: they link or type things, or hold
-// pictures and sound.
-func (s shape) kept() []string {
-	switch s {
-	case message:
-		return []string{"id", "tool_call_id", "role", "type"}
-	case part, media:
-		return []string{"id", "tool_call_id", "role", "type", "url", "data", "format", "detail", "media_type"}
-	case call:
-		return []string{"id", "type"}
+// known reports whether a member is known to the protocol, and returns its text as it is stored:
+// names of messages and calls by ID, what types things as it is, addresses by link, and what may be
+// pictures and sound by data. in is the object.
+func (r *Redactor) known(s shape, name, text string, in map[string]any, depth int) (string, bool) {
+	if s == free || s == request {
+		return "", false
 	}
-	return nil
+	switch name {
+	case "id":
+		return r.ID(text), true
+	case "type":
+		return text, true
+	case "tool_call_id":
+		return r.ID(text), s != call
+	case "role":
+		return text, s != call
+	}
+	if s != part && s != media {
+		return "", false
+	}
+	switch lower := strings.ToLower(name); {
+	case lower == "format" || lower == "detail" || lower == "media_type":
+		return text, true
+	case strings.HasSuffix(lower, "url") || strings.HasSuffix(lower, "uri"):
+		return r.link(text, depth), true
+	case lower == "data" || lower == "filedata" || strings.HasSuffix(lower, "_data"):
+		kind := ""
+		for _, beside := range []string{"media_type", "mime_type", "mimeType", "format"} {
+			if k, ok := in[beside].(string); ok && kind == "" {
+				kind = k
+			}
+		}
+		return r.data(text, kind, depth), true
+	}
+	return "", false
 }
 
 // of returns the shape of a member's value.
@@ -44,6 +68,8 @@ func (s shape) of(name string) shape {
 	switch {
 	case s == part:
 		return media
+	case s == request && name == "messages":
+		return message
 	case s == message && name == "content":
 		return part
 	case s == message && name == "tool_calls":
@@ -58,9 +84,12 @@ func (s shape) of(name string) shape {
 // a text.
 func (r *Redactor) JSON(doc []byte) []byte { return r.document(doc, free) }
 
-// Message returns a chat message with personal data replaced as by JSON. The values that link or
-// type things, pictures and sound stay as they are.
+// Message returns a chat message with personal data replaced as by JSON. What types things, pictures
+// and sound stay as they are. IDs are replaced as by ID.
 func (r *Redactor) Message(doc []byte) []byte { return r.document(doc, message) }
+
+// Request is Message for the body of a request for a chat completion, with its messages.
+func (r *Redactor) Request(doc []byte) []byte { return r.document(doc, request) }
 
 // Parts is Message for the parts of a message's content.
 func (r *Redactor) Parts(doc []byte) []byte { return r.document(doc, part) }
@@ -140,10 +169,18 @@ func (r *Redactor) object(in map[string]any, as shape, depth int, changed *bool)
 	renamed := map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		v := in[name]
-		if _, ok := v.(string); !ok || !slices.Contains(as.kept(), name) {
+		text, isText := v.(string)
+		known := false
+		if isText {
+			text, known = r.known(as, name, text, in, depth)
+		}
+		if known {
+			*changed = *changed || text != v
+			v = text
+		} else {
 			v = r.value(v, as.of(name), depth+1, changed)
 		}
-		if as == free {
+		if as == free || as == request {
 			if masked := r.Text(name); masked != name {
 				*changed, name = true, masked
 				for taken := true; taken; {
@@ -171,4 +208,29 @@ func (r *Redactor) text(s string, depth int) string {
 		}
 	}
 	return r.Text(s)
+}
+
+// CallIDs returns a list of tool calls with only their IDs replaced, as by ID.
+func (r *Redactor) CallIDs(doc []byte) []byte {
+	if r == nil || len(doc) == 0 {
+		return doc
+	}
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(doc, &list) != nil {
+		return doc
+	}
+	changed := false
+	for _, c := range list {
+		var id string
+		if json.Unmarshal(c["id"], &id) != nil {
+			continue
+		}
+		if out := r.ID(id); out != id {
+			c["id"], changed = encode(out), true
+		}
+	}
+	if !changed {
+		return doc
+	}
+	return encode(list)
 }

@@ -309,17 +309,17 @@ func TestShapes(t *testing.T) {
 	}{
 		{
 			r.Calls, `[{"id":"4111111111111111","function":{"name":"pay","arguments":"{\"id\":4111111111111111,\"n\":1}"}}]`,
-			`[{"function":{"arguments":"{\"[word]\":\"[card]\",\"n\":1}","name":"pay"},"id":"4111111111111111"}]`,
+			`[{"function":{"arguments":"{\"[word]\":\"[card]\",\"n\":1}","name":"pay"},"id":"card_9bbef"}]`,
 		},
 		{r.Calls, `[{"id":"c","function":{"arguments":{"data":"a@mail.example"}}}]`, `[{"function":{"arguments":{"data":"[email]"}},"id":"c"}]`},
 		{
-			r.Parts, `[{"type":"image_url","image_url":{"url":"data:4111111111111111","detail":"low"}},{"type":"text","text":"a@mail.example"}]`,
-			`[{"image_url":{"detail":"low","url":"data:4111111111111111"},"type":"image_url"},{"text":"[email]","type":"text"}]`,
+			r.Parts, `[{"type":"image_url","image_url":{"url":"data:image/png;base64,4111111111111111","detail":"low"}},{"type":"text","text":"a@mail.example"}]`,
+			`[{"image_url":{"detail":"low","url":"data:image/png;base64,4111111111111111"},"type":"image_url"},{"text":"[email]","type":"text"}]`,
 		},
 		{r.Parts, `[{"type":"text","text":"{\"url\":\"a@mail.example\"}"}]`, `[{"text":"{\"url\":\"[email]\"}","type":"text"}]`},
 		{
-			r.Message, `{"role":"user","url":"a@mail.example","content":[{"type":"file","file":{"data":"4111111111111111"}}],"tool_calls":[{"id":"id"}]}`,
-			`{"content":[{"file":{"data":"4111111111111111"},"type":"file"}],"role":"user","tool_calls":[{"id":"id"}],"url":"[email]"}`,
+			r.Message, `{"role":"user","url":"a@mail.example","content":[{"type":"file","file":{"data":"4111111111111111","format":"wav"}}],"tool_calls":[{"id":"id"}]}`,
+			`{"content":[{"file":{"data":"4111111111111111","format":"wav"},"type":"file"}],"role":"user","tool_calls":[{"id":"id"}],"url":"[email]"}`,
 		},
 		{r.Message, `{"role":"tool","content":"{\"data\":\"a@mail.example\"}"}`, `{"content":"{\"data\":\"[email]\"}","role":"tool"}`},
 	} {
