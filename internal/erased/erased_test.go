@@ -3,6 +3,7 @@ package erased_test
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,5 +106,31 @@ func TestEvents(t *testing.T) {
 	}
 	if again, err := erased.Events(t.Context(), events, "p", "a", ledger); err != nil || len(again) != 0 {
 		t.Errorf("%d events were changed again, %v", len(again), err)
+	}
+}
+
+// TestReworded: an event has the messages that were changed since as they are now, and all else as
+// it was.
+func TestReworded(t *testing.T) {
+	t.Parallel()
+	was := memory.Message{Seq: 1, Role: memory.User, Content: "My card is 4929 1234", TurnID: 1, Timestamp: 5}
+	is := was
+	is.Content = "My card is [card]"
+	other := memory.Message{Seq: 2, Role: memory.User, Content: "4929 1234 is the order", TurnID: 2, Timestamp: 6}
+	entry := func(m memory.Message) string { return string(m.AppendHistory(nil)) }
+	withSeq := func(m memory.Message) string {
+		return `{"seq":` + strconv.FormatInt(m.Seq, 10) + `,"state":"final",` + entry(m)[1:]
+	}
+	body := func(payload string) []byte { return []byte(`{"noticeId":"n","payload":` + payload + `,"x":1.50}`) }
+	for kind, want := range map[int][2]string{
+		event.Message:     {`{"messages":[` + withSeq(was) + `,` + withSeq(other) + `]}`, `{"messages":[` + withSeq(is) + `,` + withSeq(other) + `]}`},
+		event.History:     {`{"contents":[` + entry(was) + `,` + entry(other) + `]}`, `{"contents":[` + entry(is) + `,` + entry(other) + `]}`},
+		event.Interrupted: {`{"seq":1,"heard":"4929","sent":"4929","generated":"4929"}`, `{"seq":1,"heard":"My card is [card]","sent":"My card is [card]","generated":"My card is [card]"}`},
+		event.Joined:      {`{"name":"4929 1234"}`, ""},
+	} {
+		got, err := erased.Reworded(t.Context(), log{{ID: "e", Type: kind, Body: body(want[0])}}, "p", "a", []memory.Message{was, other}, []memory.Message{is})
+		if err != nil || len(got) != min(len(want[1]), 1) || len(got) == 1 && string(got[0].Body) != string(body(want[1])) {
+			t.Errorf("%d: %v %+v", kind, err, got)
+		}
 	}
 }

@@ -84,7 +84,10 @@ func appendSpokenEmails(out []span, s string) []span {
 }
 
 // wordsOf returns the words of a text, in small letters as their names.
-func wordsOf(s string) []span {
+func wordsOf(s string) []span { return firstWords(s, len(s)) }
+
+// firstWords returns the first n words of a text as wordsOf does.
+func firstWords(s string, n int) []span {
 	var out []span
 	start := -1
 	for i, c := range s {
@@ -94,6 +97,9 @@ func wordsOf(s string) []span {
 		}
 		if !word && start >= 0 {
 			out, start = append(out, span{start, i, strings.ToLower(s[start:i])}), -1
+			if len(out) == n {
+				return out
+			}
 		}
 	}
 	if start >= 0 {

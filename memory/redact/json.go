@@ -84,8 +84,8 @@ func (s shape) of(name string) shape {
 // a text.
 func (r *Redactor) JSON(doc []byte) []byte { return r.document(doc, free) }
 
-// Message returns a chat message with personal data replaced as by JSON. What types things, pictures
-// and sound stay as they are. IDs are replaced as by ID.
+// Message returns a chat message with personal data replaced as by JSON. What types things,
+// pictures and sound stay as they are. IDs are replaced as by ID.
 func (r *Redactor) Message(doc []byte) []byte { return r.document(doc, message) }
 
 // Request is Message for the body of a request for a chat completion, with its messages.

@@ -53,8 +53,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestData: texts in parts are searched, whatever way they are encoded; pictures and sound stay byte
-// for byte.
+// TestData: texts in parts are searched, whatever way they are encoded; pictures and sound stay
+// byte for byte.
 func TestData(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, 100<<10)

@@ -370,7 +370,11 @@ func (r *Redactor) lead(s string) int {
 	if !r.types[Card] && !r.types[IBAN] && !r.types[Phone] && !r.types[Secret] {
 		return -1
 	}
-	words := wordsOf(s[:clipEnd(s, 0)])
+	s = s[:clipEnd(s, 0)]
+	words := firstWords(s, 2)
+	if len(words) > 0 && fillers[words[0].name] {
+		words = firstWords(s, maxFillers+2)
+	}
 	for i, w := range words {
 		next := ""
 		if i+1 < len(words) {

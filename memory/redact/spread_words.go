@@ -137,7 +137,10 @@ func continuesAddress(s string) bool {
 		return true
 	}
 	s = s[:clipEnd(s, 0)]
-	words := wordsOf(s)
+	if !strings.Contains(strings.TrimRight(s, ". "), ".") && !slices.ContainsFunc(dotWords, func(w string) bool { return strings.Contains(s, w) }) {
+		return false
+	}
+	words := firstWords(s, maxParts+1)
 	for i, w := range words {
 		if i > 2 && !slices.Contains(joinWords, words[i-1].name) || i == maxParts {
 			return false
@@ -152,7 +155,7 @@ func continuesAddress(s string) bool {
 // leadsAddress and trailsAddress report whether a text begins or ends with what joins the parts of
 // an address.
 func leadsAddress(s string) bool {
-	words := wordsOf(s[:min(len(s), maxToCode)])
+	words := firstWords(s, 1)
 	return strings.HasPrefix(s, "@") || len(words) > 0 && joinsAddress(words[0].name)
 }
 
