@@ -64,6 +64,14 @@ func (t *Request) Refer(find func(seq int64) *Message) {
 	t.Parts = parts
 }
 
+// Quotes reports whether the record has the words of a message as they are now.
+func (t *Request) Quotes(m *Message) bool {
+	words := quoted(m.Content)
+	return slices.ContainsFunc(t.Parts, func(p RequestPart) bool {
+		return slices.Contains(p.Seqs, m.Seq) && strings.Contains(p.Text, words)
+	})
+}
+
 // Whole returns the text of a part. It reports false if the ledger lacks the words that belong into
 // it. find returns a message of the ledger, or nil.
 func (p *RequestPart) Whole(find func(seq int64) *Message) (string, bool) {

@@ -139,6 +139,13 @@ func TestSpreadReadBack(t *testing.T) {
 	if diff := cmp.Diff(want, s.spoken(id)); diff != "" {
 		t.Error(diff)
 	}
+	// A policy merges the messages as they are stored.
+	merging := s.join("merging", map[string]any{"heardlog": map[string]any{"policy": map[string]any{"apply": "write", "normalise": map[string]any{"merge_assistant": true}}}})
+	s.say(merging, user("Hi"), assistant("I have 4929 1234"))
+	s.say(merging, assistant("5678 9015, right?"))
+	if all := string(s.get(agent(merging, "/messages?limit=1000")).body); spreadDigits.MatchString(all) || !strings.Contains(all, "I have [card], right?") {
+		t.Errorf("%s", all)
+	}
 	// The second message grows.
 	other := s.join("other", nil)
 	list := []any{user("My card is 4929"), assistant("Go on."), user("1234 5678")}

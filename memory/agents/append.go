@@ -44,19 +44,19 @@ func (s *Messages) Append(ctx context.Context, project, id string, msgs []memory
 		answering := s.live.isAnswering(ref, last)
 		cuts := s.policies.differsFor(h.Agent, nil)
 		for _, given := range msgs {
-			m := s.asStored(h.Agent, given)
-			if stored, ok := known[m.ID]; ok && m.ID != "" {
+			if stored, ok := known[given.ID]; ok && given.ID != "" {
+				again := s.asStored(h.Agent, given)
 				// The content of a cleared message is unknown
-				if stored.State != memory.Removed && !memory.SameWords(stored, m) && !memory.SameSaid(stored, given, redactor) && !s.grown(h.Agent, &stored, &m) {
-					return memory.Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
+				if stored.State != memory.Removed && !memory.SameWords(stored, again) && !memory.SameSaid(stored, given, redactor) && !s.grown(h.Agent, &stored, &again) {
+					return memory.Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", given.ID, stored.Seq)
 				}
 				out.Messages = append(out.Messages, stored)
 				continue
 			}
-			if !cuts && !s.paused(h.Agent) {
-				m = given // replaced below, together with the messages around it
+			if cuts || s.paused(h.Agent) { // otherwise below, together with the messages around it
+				given = s.asStored(h.Agent, given)
 			}
-			m, err := h.Place(m, view.Head().Rev+1, s.NowMS(), answering && h.LastTurn == last)
+			m, err := h.Place(given, view.Head().Rev+1, s.NowMS(), answering && h.LastTurn == last)
 			if err != nil {
 				return memory.Change{}, err
 			}

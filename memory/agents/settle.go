@@ -107,7 +107,7 @@ func stands(view memory.AgentView, t *memory.Request) (bool, error) {
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return false, err
 		}
-		if err != nil || m.State == memory.Removed || m.Rev > t.Rev && redact.Masks(m.Content) || seq == t.Of && m.Made().Request == nil {
+		if err != nil || m.State == memory.Removed || m.Rev > t.Rev && redact.Masks(m.Content) && !t.Quotes(&m) || seq == t.Of && m.Made().Request == nil {
 			return false, nil
 		}
 	}
