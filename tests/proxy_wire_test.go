@@ -526,3 +526,16 @@ func TestNoMembers(t *testing.T) {
 		t.Errorf("the LLM is sent %s", w.sent())
 	}
 }
+
+// TestResponseOfError: a response whose LLM answers with an error is failed, and has used nothing
+// that is known.
+func TestResponseOfError(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, nil)
+	for _, raw := range []string{`{"error":{"message":"no such model","code":503}}`, `data: {"error":{"message":"no such model","code":503}}` + "\n\n"} {
+		r := w.respond(`"Hello"`, raw)
+		if r.At("status").Str() != "failed" || string(r.At("usage")) != "null" || !strings.Contains(r.At("error", "message").Str(), "no such model") {
+			t.Errorf("%s: %s", raw, r)
+		}
+	}
+}
