@@ -83,6 +83,7 @@ type Config struct {
 	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
 	Archive           string        `env:"HEARDLOG_ARCHIVE" validate:"line"`
 	ArchiveAfter      time.Duration `env:"HEARDLOG_ARCHIVE_AFTER" envDefault:"0" validate:"min=0s,max=876000h"`
+	Erasures          string        `env:"HEARDLOG_ERASURES" validate:"line"`
 	Redact            []Redact      `env:"HEARDLOG_REDACT"`
 
 	MessageQuota int64 `env:"HEARDLOG_MAX_PROJECT_MESSAGES" envDefault:"100000000" validate:"min=0,max=1000000000000"`

@@ -216,6 +216,9 @@ func (c *Config) checkTogether(m mistakes) {
 	if c.ArchiveAfter > 0 && c.Archive == "" {
 		m.set("HEARDLOG_ARCHIVE_AFTER", "requires HEARDLOG_ARCHIVE, where the calls move to")
 	}
+	if c.Erasures != "" && c.Erasures == c.Archive {
+		m.set("HEARDLOG_ERASURES", "must not be the place of HEARDLOG_ARCHIVE: the ledger is kept apart from what it erased")
+	}
 	if c.NoKey == "start" && (c.AutoJoin == nil && c.Closed() || c.AutoJoin != nil && !*c.AutoJoin) {
 		m.set("HEARDLOG_NO_KEY", "start requires HEARDLOG_AUTO_JOIN=true")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/longterm/caller"
@@ -34,6 +35,7 @@ type agentAPI struct {
 	remember   *remember.Service // nil remembers nothing
 	models     *model.Service
 	kv         *kv.Service
+	erasures   *erasure.Service
 	joined     func(ctx context.Context, a *memory.Agent) error
 	remembers  memory.Remember // the settings of joins that do not say
 	now        func() time.Time
@@ -237,23 +239,15 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 }
 
 // erase deletes an agent with everything that belongs to it. It sends no event.
-func (a agentAPI) erase(r *http.Request) error { return a.eraseAgent(r, chi.URLParam(r, "id")) }
+func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
+	return noContent(w, a.eraseAgent(w, r, chi.URLParam(r, "id")))
+}
 
-// eraseAgent erases an agent with what is stored for it.
-func (a agentAPI) eraseAgent(r *http.Request, id string) error {
-	// What is outside the ledger goes first, so that a call that fails can be repeated.
-	if err := a.memory.Agents.MayErase(r.Context(), projectOf(r), id); err != nil {
-		return err
+// eraseAgent erases an agent with what is stored for it, and names the erasure in a header.
+func (a agentAPI) eraseAgent(w http.ResponseWriter, r *http.Request, id string) error {
+	e, err := a.erasures.Agent(r.Context(), projectOf(r), id, eraserOf(r))
+	if err == nil {
+		w.Header().Set(erasureHeader, e.ID)
 	}
-	if a.facts != nil {
-		if _, err := a.facts.EraseCall(r.Context(), projectOf(r), id); err != nil {
-			return err
-		}
-	}
-	if a.kv != nil { // optional
-		if err := a.kv.ForgetAgent(r.Context(), projectOf(r), id); err != nil {
-			return err
-		}
-	}
-	return a.memory.Agents.Erase(r.Context(), projectOf(r), id)
+	return err
 }

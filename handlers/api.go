@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/sockets"
@@ -59,6 +60,7 @@ type Config struct {
 	RememberDefault memory.Remember
 	Answers         *turn.Runner
 	Conversations   kv.Conversations
+	Erasures        *erasure.Service
 	KV              *kv.Service
 	Vectors         *vector.Service
 	Checkpoints     *checkpoint.Service
@@ -212,7 +214,7 @@ func New(c Config) *chi.Mux {
 	a := &api{
 		bodies:      b,
 		jobs:        c.Jobs,
-		agents:      agentAPI{bodies: b, facts: c.Facts, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
+		agents:      agentAPI{bodies: b, facts: c.Facts, kv: c.KV, erasures: c.Erasures, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:      speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:    messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:     contextAPI{bodies: b, remember: c.Remember, contexts: c.Context, levels: c.Memory.Policies, callSummary: c.CallSummary, now: c.Now},
@@ -238,7 +240,7 @@ func New(c Config) *chi.Mux {
 		proxy:    proxy,
 		socket:   &socketAPI{sockets: c.Sockets, origins: c.Origins, limit: c.MaxBody, now: c.Now},
 		evidence: evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence, byKey: proxy.agentByKey},
-		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
+		erase:    eraseAPI{c.Erasures},
 		holds:    holdAPI{bodies: b, holds: c.Holds, agents: c.Memory.Agents},
 		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
 		reports:  reportAPI{reports: c.Reports, now: c.Now},

@@ -16,7 +16,7 @@ const corsMaxAge = 600
 func exposed() []string {
 	return []string{
 		"X-Request-Id", "Location", "Retry-After", "Retry-After-Ms", "Server-Timing", "WWW-Authenticate", "Allow", "Content-Disposition", "Deprecation", "Link", "ETag",
-		turn.AgentHeader, turn.TurnHeader, turn.SeqHeader, turn.UpstreamHeader, turn.JoinedHeader, turn.RecallHeader, turn.MemoryHeader, strayHeader,
+		turn.AgentHeader, turn.TurnHeader, turn.SeqHeader, turn.UpstreamHeader, turn.JoinedHeader, turn.RecallHeader, turn.MemoryHeader, strayHeader, erasureHeader,
 		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Remaining-Tokens",
 		"X-Ratelimit-Reset-Requests", "X-Ratelimit-Reset-Tokens", "*",
 	}

@@ -1,52 +1,44 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
-	"time"
 
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/longterm/caller"
-	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/memories"
-	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/store/record"
 )
 
-// eraseAPI erases all data of a user or a project.
-type eraseAPI struct {
-	items         memories.Service
-	callers       *caller.Service
-	conversations kv.Conversations
-	kv            *kv.Service
-	webhooks      *webhook.Service
-	now           func() time.Time
+// eraseAPI erases all data of a user or a project, and shows the receipts of erasures.
+type eraseAPI struct{ erasures *erasure.Service }
+
+// erasureHeader has the ID of the erasure in the answer to a DELETE that has no body.
+const erasureHeader = "X-Heardlog-Erasure"
+
+// eraserOf returns what a receipt says of who erased: the name of the key, or the ID of the
+// credential.
+func eraserOf(r *http.Request) string {
+	by := infoOf(r).caller
+	return cmp.Or(by.Name, by.ID)
 }
 
 // receiptJSON lists what was erased, without content.
 type receiptJSON struct {
-	Project  string     `json:"project"`
-	User     string     `json:"user,omitempty"`
-	ErasedAt timeMS     `json:"erased_at"`
-	Erased   erasedJSON `json:"erased"`
+	ID       string         `json:"erasure_id"`
+	Project  string         `json:"project"`
+	User     string         `json:"user,omitempty"`
+	ErasedAt timeMS         `json:"erased_at"`
+	Erased   erasure.Counts `json:"erased"`
 	// Shared names agents that were kept because other users spoke there, too.
 	Shared  []string `json:"shared_agents,omitempty"`
 	SharedN int      `json:"shared_total,omitempty"`
 }
 
-type erasedJSON struct {
-	Agents        int  `json:"agents"`
-	Memories      int  `json:"memories"`
-	Records       int  `json:"records"`
-	Aliases       *int `json:"aliases,omitempty"` // of a user
-	Conversations *int `json:"conversations,omitempty"`
-	Keys          *int `json:"keys,omitempty"` // of namespaces
-	Endpoints     *int `json:"endpoints,omitempty"`
-}
-
-func newReceipt(project string, e memories.Erased, at time.Time) receiptJSON {
-	return receiptJSON{
-		Project: project, ErasedAt: timeMS(at.UnixMilli()), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories, Records: e.Records}, Shared: e.Shared, SharedN: e.SharedN,
-	}
+func newReceipt(e *erasure.Entry) receiptJSON {
+	return receiptJSON{ID: e.ID, Project: e.Project, ErasedAt: timeMS(e.DoneMS), Erased: e.Erased, SharedN: e.SharedN}
 }
 
 // user erases everything that belongs to a caller of the project, under all of its names.
@@ -55,14 +47,13 @@ func (a eraseAPI) user(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := a.callers.Erase(r.Context(), projectOf(r), user)
+	e, gone, err := a.erasures.User(r.Context(), projectOf(r), user, eraserOf(r))
 	if err != nil {
 		return nil, err
 	}
-	infoOf(r).target = e.User // an alias is gone
-	out := newReceipt(projectOf(r), e.Erased, time.UnixMilli(e.AtMS))
-	out.User = e.User
-	out.Erased.Aliases = &e.Aliases
+	infoOf(r).target = gone.User // an alias is gone
+	out := newReceipt(&e)
+	out.User, out.Shared = gone.User, gone.Shared
 	return out, nil
 }
 
@@ -77,33 +68,66 @@ func (a eraseAPI) project(r *http.Request) (any, error) {
 	if got := r.URL.Query().Get("confirm"); got != project {
 		return nil, fault.At(fault.Invalid, "confirm", "must be the name of the project, %q, because this erases all of its data; it is %q", project, text.Clip(got, 80))
 	}
-	ctx := r.Context()
-	if err := a.items.Holds.CheckProject(ctx, project); err != nil {
-		return nil, err
-	}
-	gone := 0
-	if a.webhooks != nil { // optional
-		var err error
-		// First, so that nothing more is sent.
-		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil {
-			return nil, err
-		}
-	}
-	e, err := a.items.EraseProject(ctx, project)
+	e, err := a.erasures.Project(r.Context(), project, eraserOf(r))
 	if err != nil {
 		return nil, err
 	}
-	saved, err := a.conversations.Clear(ctx, project)
+	return newReceipt(&e), nil
+}
+
+// erasureJSON is an erasure in lists.
+type erasureJSON struct {
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`  // agent, user or project
+	State   string `json:"state"` // erased or held
+	AgentID string `json:"agent_id,omitempty"`
+	// AskedAt is when the erasure began: what came later is not meant.
+	AskedAt  timeMS         `json:"asked_at"`
+	ErasedAt timeMS         `json:"erased_at"`
+	By       string         `json:"by,omitempty"`
+	Erased   erasure.Counts `json:"erased"`
+	// Unfinished is set if the counts lack what was erased before the server stopped.
+	Unfinished bool   `json:"unfinished,omitempty"`
+	AgainAt    string `json:"again_at,omitempty"` // when it was last applied again
+}
+
+func newErasureJSON(n *erasure.Noted) erasureJSON {
+	out := erasureJSON{
+		ID: n.ID, Kind: string(n.Kind), State: "erased", AgentID: n.AgentID, AskedAt: timeMS(n.AskedMS), ErasedAt: timeMS(n.DoneMS), By: n.By,
+		Erased: n.Erased, Unfinished: n.Unfinished, AgainAt: shownTime(n.AgainMS),
+	}
+	if n.Held {
+		out.State = "held"
+	}
+	return out
+}
+
+// get returns the receipt of an erasure.
+func (a eraseAPI) get(r *http.Request) (any, error) {
+	n, err := a.erasures.Get(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return nil, err
 	}
-	keys := 0
-	if a.kv != nil { // optional
-		if keys, err = kv.EraseProject(ctx, a.kv.Store, project); err != nil {
-			return nil, err
-		}
+	where, remains := a.erasures.Receipt(r.Context(), &n)
+	return struct {
+		erasureJSON
+		Where   []erasure.Place  `json:"where"`
+		Remains []erasure.Remain `json:"remains"`
+	}{newErasureJSON(&n), where, remains}, nil
+}
+
+// list returns a page of the project's erasures.
+func (a eraseAPI) list(r *http.Request) (any, error) {
+	after, limit, err := pageOf(r, maxPageSize, record.MaxID)
+	if err != nil {
+		return nil, err
 	}
-	out := newReceipt(project, e, a.now())
-	out.Erased.Conversations, out.Erased.Keys, out.Erased.Endpoints = &saved, &keys, &gone
-	return out, nil
+	list, next, err := a.erasures.List(r.Context(), projectOf(r), after, limit)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Erasures []erasureJSON `json:"erasures"`
+		Cursor   string        `json:"next_cursor,omitempty"`
+	}{each(list, newErasureJSON), next}, nil
 }

@@ -173,7 +173,7 @@ func (a openAIConversationAPI) delete(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	infoOf(r).target = g.ID
-	if err := a.agents.eraseAgent(r, g.ID); err != nil {
+	if err := a.agents.eraseAgent(w, r, g.ID); err != nil {
 		return err
 	}
 	return encode(w, http.StatusOK, responses.Deleted{ID: responses.ConversationID(g.ID), Object: "conversation.deleted", Deleted: true})

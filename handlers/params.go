@@ -64,6 +64,7 @@ var queryParams = map[string][]string{
 	"GET /v1/reports":                      {"since", "until", "interval", "group_by", "compare", "platform", "model", "upstream", "name", "language", "label", "format"},
 	"GET /v1/replays/{replay}":             {"limit", "cursor"},
 	"GET /v1/holds":                        {"limit", "cursor"},
+	"GET /v1/erasures":                     {"limit", "cursor"},
 	"GET /v1/overview":                     {"since", "until"},
 	"POST /v1/ingest/{platform}":           {"project"},
 	"GET /v1/agents/{id}":                  {"include"},

@@ -150,7 +150,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		} else {
 			r.Get("/", h(read, shows(a.agents.agoraGet)))
 		}
-		r.Delete("/", act("agent.erase", deletes(admin, gone(a.agents.erase))))
+		r.Delete("/", act("agent.erase", deletes(admin, a.agents.erase)))
 		r.Post("/update", h(write, a.agents.update))
 
 		r.Post("/speak", h(write, a.speech.speak))
@@ -317,6 +317,8 @@ func (a *api) projectRoutes(r chi.Router) {
 	a.holdRoutes(r, "/labels/{label}/{value}/hold", heldLabel)
 	r.Get("/holds", agora(admin, shows(a.holds.list)))
 	r.Delete("/users/{user}", act("user.erase", agora(admin, shows(a.erase.user))))
+	r.Get("/erasures", agora(admin, shows(a.erase.list)))
+	r.Get("/erasures/{id}", agora(admin, shows(a.erase.get)))
 	r.Delete("/projects/{project}", act("project.erase", agora(admin, shows(a.erase.project))))
 }
 

@@ -16,6 +16,7 @@ const (
 	ExpiredKeys    = "expired_keys"    // keys and values whose time is over are erased, others evicted
 	OldDeletions   = "old_deletions"   // deletions of records are forgotten
 	OldErasures    = "old_erasures"    // erasures of callers are forgotten
+	Erasures       = "erasures"        // erasures that were interrupted or held are applied
 	Reports        = "reports"         // calls that have ended are counted for reports
 	Archive        = "archive"         // a call that ended long ago moves into the archive
 	ArchiveObjects = "archive_objects" // objects of the archive that no call needs are deleted

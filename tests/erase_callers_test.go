@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -76,17 +77,18 @@ func TestErasedCallerIsNowhere(t *testing.T) {
 	h.status.Store(http.StatusServiceUnavailable) // deliveries stay pending
 	c := s.plant(t, h)
 	files := func() string {
-		list, err := os.ReadDir(storeDir(s))
+		var all strings.Builder
+		err := filepath.WalkDir(storeDir(s), func(path string, f fs.DirEntry, err error) error {
+			if err != nil || f.IsDir() {
+				return err
+			}
+			all.WriteString(path) // names are content, too
+			b, err := os.ReadFile(path)
+			all.Write(b)
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
-		}
-		var all strings.Builder
-		for _, f := range list {
-			b, err := os.ReadFile(filepath.Join(storeDir(s), f.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.Write(b)
 		}
 		return all.String()
 	}

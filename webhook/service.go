@@ -238,12 +238,12 @@ func (s *Service) Delete(ctx context.Context, project, id string) error {
 	return s.Store.DeleteEndpoint(ctx, project, id)
 }
 
-// DeleteAll removes the project's endpoints, except those from the settings, and returns how many
-// it removed.
-func (s *Service) DeleteAll(ctx context.Context, project string) (n int, err error) {
+// DeleteAll removes the project's endpoints that were created up to a time, Unix ms, except those
+// from the settings, and returns how many it removed.
+func (s *Service) DeleteAll(ctx context.Context, project string, untilMS int64) (n int, err error) {
 	list, err := s.Store.Endpoints(ctx, project, "")
 	for _, e := range list {
-		if e.Fixed || e.Project != project {
+		if e.Fixed || e.Project != project || e.CreatedMS > untilMS {
 			continue
 		}
 		err := s.Store.DeleteEndpoint(ctx, project, e.ID)

@@ -23,6 +23,7 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/budget"
 	"github.com/heardlog/heardlog/internal/erased"
 	"github.com/heardlog/heardlog/internal/quota"
@@ -85,6 +86,7 @@ type App struct {
 	patterns  *pattern.Service
 	saves     *checkpoint.Service
 	retention *retention.Keeper
+	backups   *backup.Schedule // nil makes none
 	archive   *archive.Archive
 	facts     *facts.Service
 	remember  *remember.Service
@@ -252,6 +254,13 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, err
 	}
+	erasures, err := a.newErasures(things, hooks)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.applyErasures(ctx, erasures, 0); err != nil {
+		return nil, err
+	}
 	platforms, err := newPlatforms(c)
 	if err != nil {
 		return nil, err
@@ -262,7 +271,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	api := handlers.New(handlers.Config{
 		Realtime: relay,
-		Memory:   a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
+		Memory:   a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit, Now: a.now}, KV: a.kv, Erasures: erasures,
 		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready, Durable: durable(a.store),
 		Recall:      a.recall,
 		Facts:       a.facts,

@@ -52,7 +52,7 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 	count := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "heardlog_backups_total", Help: "Backups of the schedule in HEARDLOG_MEMORY_MODEL, by result: ok or error.",
 	}, []string{"result"})
-	s := &backup.Schedule{
+	a.backups = &backup.Schedule{
 		Place: want.Destination, Getenv: os.Getenv, Every: time.Duration(want.IntervalHours) * time.Hour, Keep: want.Retention,
 		Encrypt: want.Encryption || a.cfg.TextKey != "", Key: a.cfg.FileKey(), Now: a.now, Open: a.openReader,
 		Alone: alone(a.store),
@@ -62,7 +62,7 @@ func (a *App) newBackups(reg prometheus.Registerer) error {
 		},
 	}
 	a.jobs.Every(job.Backup, 10*time.Minute, func(ctx context.Context) error {
-		err := s.Look(ctx)
+		err := a.backups.Look(ctx)
 		if err != nil && ctx.Err() == nil {
 			count.WithLabelValues("error").Inc()
 		}

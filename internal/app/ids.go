@@ -32,3 +32,6 @@ func (i *ids) next() string {
 	copy(id[:], b[:])
 	return id.String()
 }
+
+// NewIDs returns a function that creates such IDs by a clock.
+func NewIDs(now func() time.Time) func() string { return (&ids{now: now}).next }

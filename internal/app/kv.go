@@ -77,6 +77,7 @@ func (a *App) newKV(ctx context.Context, reg prometheus.Registerer) error {
 		Store: a.store, Agents: a.store, MaxMB: a.cfg.WorkingMB, Quota: a.quota, Now: a.now, Held: a.holds.CheckAgent,
 		Evicted: func(strategy string, keys int) { evicted.WithLabelValues(strategy).Add(float64(keys)) },
 	}
+	a.onAgentErased(a.kv.ForgetAgent)
 	if a.models.Default != nil {
 		a.kv.GC = a.models.Default.GC()
 	}

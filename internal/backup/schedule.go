@@ -37,6 +37,35 @@ type Schedule struct {
 	Done func(name string, size int64)
 }
 
+// Kept is a backup that is kept now.
+type Kept struct {
+	Name string
+	Made time.Time // when it was begun
+	// Until is about when it is removed to make room for newer ones.
+	Until time.Time
+}
+
+// Kept returns the backups that are kept now, oldest first.
+func (s *Schedule) Kept(ctx context.Context) (list []Kept, err error) {
+	where, err := blob.Open(s.Place, s.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	names, err := List(ctx, where, Label)
+	for _, n := range names {
+		made, err := time.Parse(nameTime, name.FindStringSubmatch(n)[2])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Kept{Name: n, Made: made})
+	}
+	for i := range list {
+		newer := len(list) - 1 - i
+		list[i].Until = list[len(list)-1].Made.Add(time.Duration(max(1, s.Keep-newer)) * s.Every)
+	}
+	return list, err
+}
+
 // Look makes a backup if one is due. It gives up when ctx ends: an unfinished backup has no name.
 func (s *Schedule) Look(ctx context.Context) error {
 	return s.Alone(ctx, func() error { return s.look(ctx) })

@@ -88,7 +88,7 @@ func loadStore(ctx context.Context, e Env, url string) (config.Config, error) {
 		switch {
 		case name == "HEARDLOG_STORE" && url != "":
 			return url
-		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY", name == "HEARDLOG_DATA_KEY", name == "HEARDLOG_ARCHIVE":
+		case name == "HEARDLOG_STORE", name == "HEARDLOG_SECRET_KEY", name == "HEARDLOG_DATA_KEY", name == "HEARDLOG_ARCHIVE", name == "HEARDLOG_ERASURES":
 			return e.Getenv(name)
 		}
 		return ""

@@ -10,12 +10,9 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/app"
-	"github.com/heardlog/heardlog/internal/erased"
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/longterm/caller"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/hold"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/platform"
@@ -29,6 +26,7 @@ import (
 
 // receipt is the output of erase.
 type receipt struct {
+	ID       string `json:"erasure_id"`
 	Project  string `json:"project"`
 	Agent    string `json:"agent,omitempty"`
 	User     string `json:"user,omitempty"`
@@ -40,17 +38,6 @@ type receipt struct {
 	// Shared lists agents that were kept, since other users spoke there too.
 	Shared  []string `json:"shared_agents,omitempty"`
 	SharedN int      `json:"shared_total,omitempty"`
-}
-
-// erasure counts what was erasure of a user or a project.
-type erasure struct {
-	Agents        int  `json:"agents"`
-	Memories      int  `json:"memories"`
-	Records       int  `json:"records"`
-	Aliases       *int `json:"aliases,omitempty"` // of a user
-	Conversations *int `json:"conversations,omitempty"`
-	Keys          *int `json:"keys,omitempty"` // of namespaces
-	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
 // eraser is a store in which data is erased.
@@ -134,89 +121,64 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
+	ledger, err := app.OpenErasures(c)
+	if err != nil {
+		return err
+	}
+	service, err := newErasures(ctx, ledger, from)
+	if err != nil {
+		return err
+	}
 	out := receipt{Project: r.Project, Agent: r.Agent, User: r.User}
 	act, on := "project.erase", r.Project
 	switch {
 	case r.Agent != "":
 		act, on = "agent.erase", r.Agent
+		err = out.eraseAgent(ctx, from, service)
 	case r.User != "":
 		act, on = "user.erase", r.User
+		err = out.eraseUser(ctx, service)
+	default:
+		var n erasure.Entry
+		n, err = service.Project(ctx, r.Project, access.CommandLine)
+		out.ID, out.Erased = n.ID, n.Erased
 	}
-	if r.Agent != "" {
-		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: r.Project, Agent: r.Agent})
-	} else {
-		err = out.eraseMany(ctx, from)
-		// What is under hold is refused before anything is erased.
-		out.Unfinished = err != nil && !fault.Is(err, fault.Held)
-	}
-	if err != nil && !out.Unfinished {
+	// What is under hold is refused before anything is erased.
+	if err != nil && (r.Agent != "" || fault.Is(err, fault.Held) || out.Erased == any(erasure.Counts{})) {
 		return err
 	}
+	out.Unfinished = err != nil
 	err = errors.Join(err, recordAct(ctx, &access.Audit{Store: from, Now: time.Now}, r.Project, act, on))
 	out.ErasedAt = time.Now().UTC().Format(time.RFC3339)
 	return errors.Join(err, json.NewEncoder(e.Stdout).Encode(out))
 }
 
 // eraseAgent erases one agent and counts its data.
-func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Counts, err error) {
-	s.Bad = func(string, error) {} // unreadable data is erased too
-	if err := from.Export(ctx, s, func(r export.Record) error { n.Add(r); return nil }); err != nil {
-		return n, err
+func (r *receipt) eraseAgent(ctx context.Context, from eraser, service *erasure.Service) error {
+	var n export.Counts
+	s := export.Scope{Project: r.Project, Agent: r.Agent, Bad: func(string, error) {}} // unreadable data is erased too
+	if err := from.Export(ctx, s, func(x export.Record) error { n.Add(x); return nil }); err != nil {
+		return err
 	}
 	n.Endpoints = 0 // they stay
-	if err := from.Erase(ctx, s.Project, s.Agent); err != nil {
-		return n, err
+	entry, err := service.Agent(ctx, s.Project, s.Agent, access.CommandLine)
+	if err != nil {
+		return err
 	}
+	n.Records += int64(entry.Erased.Records) // facts that rest on the call alone
 	if _, err := from.Head(ctx, s.Project, s.Agent); !fault.Is(err, fault.NotFound) {
-		return n, fmt.Errorf("the agent is still found after it was erased: %v", err)
+		return fmt.Errorf("the agent is still found after it was erased: %v", err)
 	}
-	return n, nil
+	r.ID, r.Erased = entry.ID, n
+	return nil
 }
 
-// eraseMany erases a user or the project. It counts what it has erased even if it fails.
-func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
-	// It creates nothing.
-	holds := &hold.Service{Records: from, Now: time.Now}
-	service := memories.Service{
-		Holds:  holds,
-		Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from,
-		Events: func(ctx context.Context, project, id string, ledger []memory.Message) ([]memory.Event, error) {
-			return erased.Events(ctx, from, project, id, ledger)
-		},
+// eraseUser erases a user. It counts what it has erased even if it fails.
+func (r *receipt) eraseUser(ctx context.Context, service *erasure.Service) error {
+	if name, ok := platform.Name(r.User); ok { // as it is stored
+		r.User = name
 	}
-	var n erasure
-	var gone memories.Erased
-	defer func() {
-		n.Agents, n.Memories, n.Records = gone.Agents, gone.Memories, gone.Records
-		r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN
-	}()
-	if r.User != "" {
-		if name, ok := platform.Name(r.User); ok { // as it is stored
-			r.User = name
-		}
-		key, err := from.ServerKey(ctx, caller.KeyName)
-		if err != nil {
-			return err
-		}
-		callers := caller.Service{Records: from, Ledger: from, Items: service, Now: time.Now, Key: key}
-		e, err := callers.Erase(ctx, r.Project, r.User)
-		gone, n.Aliases, r.User = e.Erased, &e.Aliases, e.User
-		return err
-	}
-	n.Endpoints, n.Conversations, n.Keys = new(int), new(int), new(int)
-	if err := holds.CheckProject(ctx, r.Project); err != nil {
-		return err
-	}
-	// First, so that nothing more is sent.
-	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil {
-		return err
-	}
-	if gone, err = service.EraseProject(ctx, r.Project); err != nil {
-		return err
-	}
-	if *n.Conversations, err = from.ClearKeys(ctx, kv.Space{Project: r.Project}, 0); err != nil {
-		return err
-	}
-	*n.Keys, err = kv.EraseProject(ctx, from, r.Project)
+	n, gone, err := service.User(ctx, r.Project, r.User, access.CommandLine)
+	r.ID, r.Erased, r.User, r.Shared, r.SharedN = n.ID, n.Erased, gone.User, gone.Shared, gone.SharedN
 	return err
 }

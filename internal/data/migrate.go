@@ -13,8 +13,10 @@ import (
 	"filippo.io/age"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/store/export"
 )
 
@@ -69,6 +71,9 @@ func (g *migrateCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	if err := m.move(ctx); err != nil {
 		return fmt.Errorf("%w; --resume goes on where it was", err)
+	}
+	if err := m.erasures(ctx); err != nil {
+		return fmt.Errorf("all is copied, but what was erased before may be back; the next start of a server erases it again: %w", err)
 	}
 	fmt.Fprintf(e.Stderr, "migrated %s to %s and compared it in %s: %s, sha256:%s\n", storeName(source), storeName(target), time.Since(began).Round(time.Second), m.kept.end.Counts, m.kept.end.SHA256)
 	changed, err := m.changed(ctx)
@@ -191,6 +196,9 @@ func (m *migration) move(ctx context.Context) (err error) {
 	if err == nil && m.existing {
 		err = m.checkConflicts(ctx, to)
 	}
+	if err == nil && m.existing && app.ErasuresPlace(m.target) != "" {
+		err = erasure.BeginImport(ctx, to, app.NewIDs(time.Now)(), time.Now().UnixMilli())
+	}
 	if err == nil {
 		err = m.kept.fill(ctx, "write "+storeName(m.target), to)
 	}
@@ -216,6 +224,28 @@ func (m *migration) checkConflicts(ctx context.Context, to target) error {
 		err = errors.New("the target has reports of the same time, which a copy would change: migrate into an empty store, or use export and import")
 	}
 	return err
+}
+
+// erasures copies the ledger of erasures of the source to that of the target, and applies it there.
+func (m *migration) erasures(ctx context.Context) error {
+	from, err := app.OpenErasures(m.source)
+	if err != nil {
+		return err
+	}
+	to, err := app.OpenErasures(m.target)
+	if err != nil {
+		return err
+	}
+	if from != nil && to != nil {
+		n, err := to.Copy(ctx, from)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			fmt.Fprintf(m.e.Stderr, "copied %d erasures from the ledger %s to %s\n", n, from, to)
+		}
+	}
+	return applyErasures(ctx, m.e, m.target, m.target, m.existing)
 }
 
 func (m *migration) compare(ctx context.Context) (export.Comparison, error) {

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"filippo.io/age"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/backup"
 	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/sqlite"
@@ -102,13 +105,14 @@ type target interface {
 // openTarget opens a store for an import and creates or migrates its tables.
 func openTarget(ctx context.Context, c config.Config) (target, error) {
 	if c.StoreURL != "" {
-		return openTables(ctx, c, nil)
+		s, err := openTables(ctx, c, nil)
+		return keepsNotes{s}, err
 	}
 	s, err := sqlite.OpenImporter(fileOptions(c))
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}
-	return s, nil
+	return keepsNotes{s}, nil
 }
 
 // forgetImport removes the mark of an unfinished import.
@@ -168,9 +172,26 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	to, err := openTarget(ctx, c)
+	end, resumed, err := m.read(ctx, e, c, in)
 	if err != nil {
 		return err
+	}
+	if err := applyErasures(ctx, e, c, c, true); err != nil {
+		return fmt.Errorf("all is imported, but what was erased before may be back; the next start of a server erases it again: %w", err)
+	}
+	how := "imported into"
+	if resumed {
+		how = "finished the import into"
+	}
+	fmt.Fprintf(e.Stderr, "%s %s: %s\n", how, storeName(c), end.Counts)
+	return nil
+}
+
+// read reads an export into the store.
+func (m *importCommand) read(ctx context.Context, e Env, c config.Config, in *intake) (last export.End, resumed bool, err error) {
+	to, err := openTarget(ctx, c)
+	if err != nil {
+		return last, false, err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	lines, err := in.open(ctx)
@@ -181,22 +202,21 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 	if err == nil {
 		lines, err = in.open(ctx)
 	}
+	if err == nil && app.ErasuresPlace(c) != "" {
+		err = erasure.BeginImport(ctx, to, app.NewIDs(time.Now)(), time.Now().UnixMilli())
+	}
 	if err != nil {
-		return fmt.Errorf("%w; nothing was imported", err)
+		return last, false, fmt.Errorf("%w; nothing was imported", err)
 	}
 	show, end := progress(e, "import")
-	last, resumed, err := export.Read(ctx, lines, into, show)
+	last, resumed, err = export.Read(ctx, lines, into, show)
 	end()
-	if err != nil {
-		if fault.Is(err, fault.Conflict) {
-			return fmt.Errorf("%w; what was stored so far stays: remove the conflict and run the same import again, or start with an empty store", err)
-		}
-		return fmt.Errorf("%w; what was stored so far stays, and the same import goes on behind it", err)
+	switch {
+	case err == nil:
+	case fault.Is(err, fault.Conflict):
+		err = fmt.Errorf("%w; what was stored so far stays: remove the conflict and run the same import again, or start with an empty store", err)
+	default:
+		err = fmt.Errorf("%w; what was stored so far stays, and the same import goes on behind it", err)
 	}
-	how := "imported into"
-	if resumed {
-		how = "finished the import into"
-	}
-	fmt.Fprintf(e.Stderr, "%s %s: %s\n", how, storeName(c), last.Counts)
-	return nil
+	return last, resumed, err
 }

@@ -62,6 +62,9 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 			return errors.New("--overwrite: a PostgreSQL database is never overwritten: make an empty one, or an empty schema that search_path in the URL names, and restore into that")
 		}
 		err = b.intoTables(ctx, e, c)
+		if err == nil {
+			err = applyErasures(ctx, e, c, c, false)
+		}
 	} else {
 		err = b.intoFile(ctx, e, c, r.Overwrite)
 	}
@@ -243,6 +246,11 @@ func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite b
 	}
 	if err := b.sameFile(ctx, r); err != nil {
 		return errors.Join(err, r.Discard())
+	}
+	made := c
+	made.StorePath = r.Options().Path
+	if err := applyErasures(ctx, e, c, made, false); err != nil {
+		return fmt.Errorf("%w; %s is as it was", errors.Join(err, r.Discard()), c.StorePath)
 	}
 	return r.Commit()
 }

@@ -116,7 +116,7 @@ type entry struct {
 	By       string   `json:"consent_by,omitempty"` // as Caller.ConsentBy
 	SetMS    int64    `json:"consent_ms,omitempty"`
 
-	rev int64 // of its record; record.Absent if there is none
+	rev, updatedMS int64 // of its record; record.Absent and 0 if there is none
 }
 
 func (e *entry) consent() Consent { return Consent{e.Remember, e.UntilMS} }
@@ -150,7 +150,7 @@ func decodeEntry(r record.Record) (e entry, err error) {
 	if err := json.Unmarshal(r.Body, &e); err != nil {
 		return e, fmt.Errorf("decode a caller: %w", err)
 	}
-	e.rev = r.Rev
+	e.rev, e.updatedMS = r.Rev, r.UpdatedMS
 	return e, nil
 }
 

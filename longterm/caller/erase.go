@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -50,49 +52,11 @@ func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, err
 		return out, err
 	}
 	out.User = c.User
-	names := c.IDs()
-	if err := s.Items.Holds.CheckUsers(ctx, project, names...); err != nil {
-		return out, err
+	until := map[string]int64{}
+	for _, n := range c.IDs() {
+		until[n] = memories.Always
 	}
-	if err := s.mark(ctx, project, names, nil); err != nil {
-		return out, err
-	}
-	live := func(a *memory.Agent) error {
-		if a.Status.Ended() {
-			return nil
-		}
-		return s.mark(ctx, project, callNames(a.ID, a.Settings.Call), nil)
-	}
-	for range passes {
-		gone, err := s.Items.EraseUser(ctx, project, names, live)
-		out.Agents += gone.Agents
-		out.Memories += gone.Memories
-		out.Records += gone.Records
-		out.Shared, out.SharedN = gone.Shared, gone.SharedN
-		if err != nil {
-			return out, err
-		}
-		if gone.Agents+gone.Memories+gone.Records == 0 {
-			break
-		}
-	}
-	if out.Aliases, err = s.eraseEntries(ctx, project, name); err != nil {
-		return out, err
-	}
-	// What was computed since the last pass is either found here, or finds this mark.
-	if err := s.mark(ctx, project, names, nil); err != nil {
-		return out, err
-	}
-	for _, n := range names {
-		gone, err := s.Items.Records.EraseRecords(ctx, project, n, "")
-		if out.Records += gone; err != nil {
-			return out, err
-		}
-		if s.Forget != nil {
-			s.Forget(project, n)
-		}
-	}
-	if err := s.SweepMarks(ctx, project); err != nil {
+	if err := s.erase(ctx, until, []string{name}, &out); err != nil {
 		return out, err
 	}
 	out.AtMS = s.Now().UnixMilli()
@@ -102,10 +66,147 @@ func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, err
 			return out, err
 		}
 	}
-	if err := s.mark(ctx, project, names, events); err != nil || s.Purge == nil {
+	if err := s.mark(ctx, project, c.IDs(), events, out.AtMS); err != nil || s.Purge == nil {
 		return out, err
 	}
 	return out, s.Purge(ctx)
+}
+
+// EraseUntil erases again what was erased of callers before, and came back with a backup or an
+// import. untilMS has the time of each name's erasure, Unix ms: what began or was stored later
+// stays. A name that is a caller's own stands for its aliases too; one that is an alias stands for
+// itself. No event is sent. It fails as Erase does.
+func (s *Service) EraseUntil(ctx context.Context, project string, untilMS map[string]int64) error {
+	out := Erasure{Project: project}
+	until := maps.Clone(untilMS)
+	var own []string
+	for name, at := range untilMS {
+		e, err := s.load(ctx, project, name)
+		if err != nil {
+			return err
+		}
+		if e.Of != "" || e.rev == record.Absent || e.updatedMS > at {
+			continue
+		}
+		own = append(own, name)
+		for _, alias := range e.Aliases {
+			until[alias] = max(until[alias], at)
+		}
+	}
+	if err := s.erase(ctx, until, own, &out); err != nil || s.Purge == nil {
+		return err
+	}
+	return s.Purge(ctx)
+}
+
+// erase erases what is stored of callers under names, and the entries of the callers named own.
+func (s *Service) erase(ctx context.Context, untilMS map[string]int64, own []string, out *Erasure) error {
+	project, names := out.Project, slices.Sorted(maps.Keys(untilMS))
+	if err := s.Items.Holds.CheckUsers(ctx, project, names...); err != nil {
+		return err
+	}
+	mark := func() error {
+		for part := range slices.Chunk(names, record.MaxChanges) {
+			at := s.Now().UnixMilli()
+			for _, n := range part { // what was computed of a later call stays
+				at = min(at, untilMS[n])
+			}
+			if err := s.mark(ctx, project, part, nil, at); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := mark(); err != nil {
+		return err
+	}
+	live := func(a *memory.Agent) error {
+		if a.Status.Ended() {
+			return nil
+		}
+		return s.mark(ctx, project, callNames(a.ID, a.Settings.Call), nil, s.Now().UnixMilli())
+	}
+	for range passes {
+		gone, err := s.Items.EraseUser(ctx, project, untilMS, live)
+		out.Agents += gone.Agents
+		out.Memories += gone.Memories
+		out.Records += gone.Records
+		out.Shared, out.SharedN = gone.Shared, gone.SharedN
+		if err != nil {
+			return err
+		}
+		if gone.Agents+gone.Memories+gone.Records == 0 {
+			break
+		}
+	}
+	for _, name := range own {
+		n, err := s.eraseEntries(ctx, project, name)
+		if out.Aliases += n; err != nil {
+			return err
+		}
+	}
+	// What was computed since the last pass is either found here, or finds this mark.
+	if err := mark(); err != nil {
+		return err
+	}
+	for _, n := range names {
+		gone, err := record.EraseUntil(ctx, s.Records, project, n, untilMS[n])
+		if out.Records += gone; err != nil {
+			return err
+		}
+		if s.Forget != nil {
+			s.Forget(project, n)
+		}
+	}
+	return s.SweepMarks(ctx, project)
+}
+
+// EachName calls fn with every name under which something is stored of a caller in a project, some
+// of them more than once. An error of fn ends it.
+func (s *Service) EachName(ctx context.Context, project string, fn func(name string) error) error {
+	for after := ""; ; {
+		page, err := s.Items.Store.Users(ctx, project, after, readPage)
+		if err != nil {
+			return err
+		}
+		for _, n := range page {
+			if after = n; n != "" {
+				if err := fn(n); err != nil {
+					return err
+				}
+			}
+		}
+		if len(page) < readPage {
+			break
+		}
+	}
+	for after := (record.Space{}); ; {
+		spaces, err := s.Records.RecordSpaces(ctx, project, "", after, readPage)
+		if err != nil {
+			return err
+		}
+		for _, sp := range spaces {
+			if after = sp; sp.User != "" {
+				if err := fn(sp.User); err != nil {
+					return err
+				}
+			}
+		}
+		if len(spaces) < readPage {
+			break
+		}
+	}
+	err := s.visitSpace(ctx, space(project), Visitor{Record: func(_ string, r record.Record) error {
+		e, err := decodeEntry(r)
+		if err != nil {
+			return err
+		}
+		return fn(e.Name)
+	}})
+	if err != nil {
+		return err
+	}
+	return s.Items.EachUser(ctx, project, fn)
 }
 
 // callNames returns what stands for a call among the marks: its agent's ID, if not empty, and keys
@@ -139,7 +240,7 @@ func (s *Service) CheckCall(ctx context.Context, project, id string, call memory
 			return err
 		}
 		if now-r.UpdatedMS > callRest/10 {
-			if err := s.mark(ctx, project, []string{n}, nil); err != nil {
+			if err := s.mark(ctx, project, []string{n}, nil, now); err != nil {
 				return err
 			}
 		}
@@ -172,10 +273,9 @@ func (s *Service) markID(name string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// mark notes that names are being erased, and stores events.
-func (s *Service) mark(ctx context.Context, project string, names []string, events []memory.Event) error {
-	now := s.Now().UnixMilli()
-	body, err := json.Marshal(mark{now})
+// mark notes that names are being erased, as of a time, and stores events.
+func (s *Service) mark(ctx context.Context, project string, names []string, events []memory.Event, atMS int64) error {
+	body, err := json.Marshal(mark{atMS})
 	if err != nil {
 		return err
 	}
@@ -183,7 +283,7 @@ func (s *Service) mark(ctx context.Context, project string, names []string, even
 	for i, n := range names {
 		changes[i] = record.Change{ID: s.markID(n), Body: body, If: record.Any}
 	}
-	_, err = s.Records.ChangeRecords(ctx, marks(project), changes, record.Limit{}, events, now)
+	_, err = s.Records.ChangeRecords(ctx, marks(project), changes, record.Limit{}, events, atMS)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"time"
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -18,6 +19,7 @@ type Conversations struct {
 	Store Store
 	// Max is how many a project may hold; 0 = no limit.
 	Max int
+	Now func() time.Time
 }
 
 // Save stores a conversation and replaces an earlier one of that ID. The body is an object with
@@ -32,7 +34,7 @@ func (c Conversations) Save(ctx context.Context, project, id string, body []byte
 	if err != nil {
 		return err
 	}
-	return Put(ctx, c.Store, Space{Project: project}, Entry{Key: id, Value: whole, ExpiresMS: Never}, Limit{Keys: c.Max}, 0)
+	return Put(ctx, c.Store, Space{Project: project}, Entry{Key: id, Value: whole, UpdatedMS: c.Now().UnixMilli(), ExpiresMS: Never}, Limit{Keys: c.Max}, 0)
 }
 
 // Load returns a conversation as it was saved. It returns fault.NotFound if there is none.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -336,21 +337,58 @@ func (s *Service) ForgetAgent(ctx context.Context, project, id string) error {
 	return err
 }
 
-// EraseProject deletes all namespaces of a project, without those of agents, and returns how many
-// keys there were.
-func EraseProject(ctx context.Context, store Store, project string) (int, error) {
+// EraseProject deletes the entries of all namespaces of a project, without those of agents, that
+// were stored up to a time, Unix ms, and returns how many there were; math.MaxInt64 deletes all. A
+// store that cannot list deletes all or nothing.
+func EraseProject(ctx context.Context, store Store, project string, untilMS int64) (int, error) {
 	spaces, err := store.Spaces(ctx, project)
 	if fault.Is(err, fault.Unsupported) {
+		if untilMS != math.MaxInt64 {
+			return 0, nil
+		}
 		return store.ClearKeys(ctx, Space{Project: project}, 0)
 	}
 	erased := 0
 	for i := 0; i < len(spaces) && err == nil; i++ {
 		var n int
-		n, err = store.ClearKeys(ctx, spaces[i], 0)
+		n, err = ClearUntil(ctx, store, spaces[i], untilMS)
 		erased += n
 	}
 	return erased, err
 }
+
+// ClearUntil deletes the entries of a space that were stored up to a time, Unix ms, and returns how
+// many there were; math.MaxInt64 deletes all. Entries without a time are of before there were
+// times.
+func ClearUntil(ctx context.Context, store Store, s Space, untilMS int64) (n int, err error) {
+	if untilMS == math.MaxInt64 {
+		return store.ClearKeys(ctx, s, 0)
+	}
+	for after := ""; ; {
+		page, err := store.ListKeys(ctx, s, after, clearPage, 0)
+		if err != nil {
+			return n, err
+		}
+		for _, k := range page.Keys {
+			if after = k.Key; k.UpdatedMS > untilMS {
+				continue
+			}
+			gone, err := store.DeleteKey(ctx, s, k.Key, 0)
+			if err != nil {
+				return n, err
+			}
+			if gone {
+				n++
+			}
+		}
+		if len(page.Keys) < clearPage {
+			return n, nil
+		}
+	}
+}
+
+// clearPage is how many keys ClearUntil lists at a time.
+const clearPage = 500
 
 func (s *Service) nowMS() int64 { return s.Now().UnixMilli() }
 

@@ -2,11 +2,14 @@ package memories
 
 import (
 	"context"
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // Erased is what was taken away of a user or a project: numbers, and no content.
@@ -20,26 +23,32 @@ type Erased struct {
 	SharedN int
 }
 
+// Always is the bound of an erasure that takes what is stored at any time.
+const Always = math.MaxInt64
+
 // maxShared is how many agents Erased names.
 const maxShared = 1000
 
 // erasePage is how many agents are read at a time.
 const erasePage = 100
 
-// EraseUser erases the data of a user of a project, who may have several names: every agent with
-// one of them in its scope, or with no user in its scope but joined for that user alone
+// EraseUser erases the data of users of a project by their names: every agent with one of them in
+// its scope, or with no user in its scope but joined for that user alone
 // (properties.remote_rtc_uids), every message with the user's scope in other ledgers, and the
-// user's records. It reads all agents of the project and calls before with each that it is about to
-// erase. What is created while it runs may stay; repeating it is safe. If one of the agents
-// is under hold, it erases nothing and returns fault.Held.
-func (s Service) EraseUser(ctx context.Context, project string, names []string, before func(*memory.Agent) error) (out Erased, err error) {
-	if len(names) == 0 || slices.Contains(names, "") {
+// user's records. untilMS has, by name, the time (Unix ms) up to which agents have begun, messages
+// were said and records were stored that are erased, or Always. It reads all agents of the project
+// and calls before with each that it is about to erase. What is created while it runs may stay;
+// repeating it is safe. If one of the agents is under hold, it erases nothing and returns
+// fault.Held.
+func (s Service) EraseUser(ctx context.Context, project string, untilMS map[string]int64, before func(*memory.Agent) error) (out Erased, err error) {
+	if _, empty := untilMS[""]; empty || len(untilMS) == 0 {
 		return out, fault.At(fault.Invalid, "user", "must not be empty")
 	}
-	is := func(id string) bool { return slices.Contains(names, id) }
+	names := slices.Sorted(maps.Keys(untilMS))
+	is := func(id string) bool { _, ok := untilMS[id]; return ok }
 	own := func(a *memory.Agent) bool {
-		uids := a.RemoteUIDs()
-		return is(a.Settings.Scope.UserID) || a.Settings.Scope.UserID == "" && len(uids) == 1 && is(uids[0])
+		until, is := untilMS[userOf(a)]
+		return is && a.StartMS <= until
 	}
 	err = s.checkHolds(ctx, project, own)
 	if err != nil {
@@ -64,18 +73,37 @@ func (s Service) EraseUser(ctx context.Context, project string, names []string, 
 		return out, err
 	}
 	for _, user := range names {
-		n, err := s.Clear(ctx, project, window.UserLevel, window.Scope{UserID: user})
+		n, err := s.clear(ctx, project, queryFor(window.UserLevel, window.Scope{UserID: user}), untilMS[user])
 		if out.Memories += n; err != nil {
 			return out, err
 		}
 	}
 	for _, user := range names { // last, since they are made of the above
-		n, err := s.Records.EraseRecords(ctx, project, user, "")
+		n, err := record.EraseUntil(ctx, s.Records, project, user, untilMS[user])
 		if out.Records += n; err != nil {
 			return out, err
 		}
 	}
 	return out, nil
+}
+
+// userOf returns the user that an agent belongs to, "" if it belongs to none or to several.
+func userOf(a *memory.Agent) string {
+	user, uids := a.Settings.Scope.UserID, a.RemoteUIDs()
+	if user == "" && len(uids) == 1 {
+		user = uids[0]
+	}
+	return user
+}
+
+// EachUser calls fn with the user of every agent of a project that belongs to one.
+func (s Service) EachUser(ctx context.Context, project string, fn func(user string) error) error {
+	return s.eachAgent(ctx, project, func(h *memory.Head) error {
+		if user := userOf(h.Agent); user != "" {
+			return fn(user)
+		}
+		return nil
+	})
 }
 
 // checkHolds returns fault.Held if one of those agents is under hold, before any is erased.
@@ -92,23 +120,35 @@ func (s Service) checkHolds(ctx context.Context, project string, of func(*memory
 }
 
 // EraseProject erases all agents of a project, the items that are in no agent's ledger, and all
-// records. What is created while it runs may stay; repeating it is safe. A project with a hold is
-// refused with fault.Held.
-func (s Service) EraseProject(ctx context.Context, project string) (out Erased, err error) {
+// records; untilMS bounds it as in EraseUser. What is created while it runs may stay; repeating it
+// is safe. A project with a hold is refused with fault.Held.
+func (s Service) EraseProject(ctx context.Context, project string, untilMS int64) (out Erased, err error) {
 	if err := s.Holds.CheckProject(ctx, project); err != nil {
 		return out, err
 	}
-	if err := s.eachAgent(ctx, project, func(h *memory.Head) error { return s.eraseOne(ctx, h.Agent, &out) }); err != nil {
+	err = s.eachAgent(ctx, project, func(h *memory.Head) error {
+		if h.Agent.StartMS > untilMS {
+			return nil
+		}
+		return s.eraseOne(ctx, h.Agent, &out)
+	})
+	if err != nil {
 		return out, err
 	}
-	if out.Memories, err = s.Clear(ctx, project, window.UserLevel, window.Scope{}); err != nil {
+	if out.Memories, err = s.clear(ctx, project, Query{}, untilMS); err != nil {
 		return out, err
 	}
-	own := ownAgent(project)
-	if err := s.Ledger.Erase(ctx, own.Project, own.ID); err != nil && !fault.Is(err, fault.NotFound) {
+	left, next, err := s.Store.Items(ctx, project, Query{Limit: 1})
+	if err != nil {
 		return out, err
 	}
-	out.Records, err = s.Records.EraseRecords(ctx, project, "", "")
+	if untilMS == Always || len(left) == 0 && next == 0 {
+		own := ownAgent(project)
+		if err := s.Ledger.Erase(ctx, own.Project, own.ID); err != nil && !fault.Is(err, fault.NotFound) {
+			return out, err
+		}
+	}
+	out.Records, err = record.EraseUntil(ctx, s.Records, project, "", untilMS)
 	return out, err
 }
 

@@ -355,7 +355,11 @@ func (it *Item) forWindow(ref int) window.Message {
 // project's. Their places stay in the ledgers, without content. Items that are added while it runs
 // may stay.
 func (s Service) Clear(ctx context.Context, project string, level window.Level, scope window.Scope) (int, error) {
-	removed, ask := 0, queryFor(level, scope)
+	return s.clear(ctx, project, queryFor(level, scope), Always)
+}
+
+// clear is Clear for messages that were said up to a time, Unix ms.
+func (s Service) clear(ctx context.Context, project string, ask Query, untilMS int64) (removed int, err error) {
 	ask.Limit = clearPage
 	for {
 		page, next, err := s.Store.Items(ctx, project, ask)
@@ -364,6 +368,9 @@ func (s Service) Clear(ctx context.Context, project string, level window.Level, 
 		}
 		byLedger := map[memory.Ref][]int64{}
 		for _, it := range page {
+			if it.Message.Timestamp > untilMS {
+				continue
+			}
 			k := memory.Ref{Project: it.Project, ID: it.AgentID}
 			byLedger[k] = append(byLedger[k], it.Message.Seq)
 		}

@@ -116,10 +116,10 @@ func TestEraseRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if gone, err := s.EraseUser(ctx, "p", []string{"ann"}, func(*memory.Agent) error { return nil }); err != nil || gone.Records != 2 {
+	if gone, err := s.EraseUser(ctx, "p", map[string]int64{"ann": memories.Always}, func(*memory.Agent) error { return nil }); err != nil || gone.Records != 2 {
 		t.Errorf("erased %+v of a user: %v", gone, err)
 	}
-	if gone, err := s.EraseProject(ctx, "p"); err != nil || gone.Records != 2 {
+	if gone, err := s.EraseProject(ctx, "p", memories.Always); err != nil || gone.Records != 2 {
 		t.Errorf("erased %+v of a project: %v", gone, err)
 	}
 	if left, err := store.RecordSpaces(ctx, "q", "", record.Space{}, 10); err != nil || len(left) != 1 {

@@ -142,7 +142,7 @@ type Conversation struct {
 	ID        string `json:"id"`
 	Body      Text   `json:"body"`
 	Namespace string `json:"namespace,omitempty"`
-	UpdatedMS int64  `json:"updated_ms,omitempty"` // of an entry of a namespace
+	UpdatedMS int64  `json:"updated_ms,omitempty"` // 0 = not known
 	ExpiresMS int64  `json:"expires_ms,omitempty"` // 0 = never
 	Pinned    bool   `json:"pinned,omitempty"`     // of an entry of a namespace
 }

@@ -250,8 +250,12 @@ func (x *exporting) conversations() error {
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
 		}
-		if project, name, ok := strings.Cut(c.Project, "/"); ok && !strings.HasPrefix(project, "~") {
-			c.Project, c.Namespace, c.UpdatedMS = project, name, row.Int(3)
+		project, name, ok := strings.Cut(c.Project, "/")
+		if !strings.HasPrefix(project, "~") {
+			c.UpdatedMS = row.Int(3)
+		}
+		if ok && !strings.HasPrefix(project, "~") {
+			c.Project, c.Namespace = project, name
 			c.Pinned = row.Bool(5)
 			if end := row.Int(4); end != kv.Never {
 				c.ExpiresMS = end

@@ -1,6 +1,7 @@
 package memcachedkv_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestLimits(t *testing.T) {
 	if err := kv.Put(t.Context(), s, at, small, kv.Limit{}, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.EraseProject(t.Context(), s, "p"); err != nil {
+	if _, err := kv.EraseProject(t.Context(), s, "p", math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := s.GetKeys(t.Context(), at, []string{"small"}, 1); err != nil || len(found) > 0 {

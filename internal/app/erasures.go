@@ -1,0 +1,103 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/internal/erasure"
+	"github.com/heardlog/heardlog/job"
+	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+const (
+	// erasuresEvery is how often erasures that are not done are tried again.
+	erasuresEvery = 10 * time.Minute
+	erasuresEnd   = ".erasures"
+)
+
+// ErasuresPlace returns the place of the ledger of erasures, "" for none.
+func ErasuresPlace(c config.Config) string {
+	switch {
+	case c.Erasures != "":
+		return c.Erasures
+	case c.InMemory():
+		return ""
+	case c.StoreURL == "":
+		return c.StorePath + erasuresEnd
+	case !blob.IsURL(c.Archive) && c.Archive != "":
+		return strings.TrimRight(c.Archive, "/") + erasuresEnd
+	}
+	at, query, found := strings.Cut(c.Archive, "?")
+	if found {
+		query = "?" + query
+	}
+	at = strings.TrimRight(at, "/")
+	if strings.Count(at, "/") < 3 { // without a prefix, it would be within the archive
+		return ""
+	}
+	return at + erasuresEnd + query
+}
+
+// OpenErasures returns the ledger of erasures of the settings, nil if there is none.
+func OpenErasures(c config.Config) (*erasure.Ledger, error) {
+	at := ErasuresPlace(c)
+	if at == "" {
+		return nil, nil
+	}
+	place, err := blob.Open(at, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("HEARDLOG_ERASURES: %w", err)
+	}
+	return erasure.NewLedger(place), nil
+}
+
+// newErasures creates the service that erases.
+func (a *App) newErasures(items memories.Service, hooks *webhook.Service) (s *erasure.Service, err error) {
+	s = &erasure.Service{
+		Records: a.store, Agents: a.service.Agents, Facts: a.facts, Callers: a.callers, Items: items, Keys: a.store, Values: a.kv.Store, Webhooks: hooks,
+		Now: a.now, NewID: a.ids.next,
+		Settings: erasure.Settings{Archive: a.cfg.Archive != "", Provider: externalKV(a.models.Default), Backups: a.backups},
+	}
+	if s.Ledger, err = OpenErasures(a.cfg); err != nil {
+		return nil, err
+	}
+	if s.Ledger == nil {
+		if !a.cfg.InMemory() {
+			a.log.Warn().Msg("HEARDLOG_ERASURES is not set, so there is no ledger of erasures: what is erased comes back with a restore of an earlier backup")
+		}
+		return s, nil
+	}
+	a.jobs.Every(job.Erasures, erasuresEvery, func(ctx context.Context) error { return a.applyErasures(ctx, s, erasuresEvery) })
+	return s, nil
+}
+
+// applyErasures erases what the store has although the ledger says that it was erased: the store
+// came from a backup, or a server was killed during an erasure. Those that began less than age ago
+// are left out.
+func (a *App) applyErasures(ctx context.Context, s *erasure.Service, age time.Duration) error {
+	if s.Ledger == nil {
+		return nil
+	}
+	imported, err := s.Imported(ctx)
+	if err != nil {
+		return err
+	}
+	unfinished, err := a.store.Unfinished(ctx)
+	if err != nil {
+		return err
+	}
+	done, err := s.Apply(ctx, imported, age)
+	if done.Again > 0 || done.Held > 0 {
+		a.log.Warn().Int("erasures", done.Again).Int("held", done.Held).Msg("the store had data that the ledger of erasures has as erased, as after a restore; erased again")
+	}
+	if err == nil && imported && !unfinished {
+		err = s.SettleImports(ctx)
+	}
+	return err
+}

@@ -1,0 +1,333 @@
+package erasure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/store/record"
+)
+
+const (
+	// readsAtOnce is how many entries are read at the same time.
+	readsAtOnce = 16
+	// page is how many erasures are read or noted in the database at a time.
+	page = 200
+)
+
+// Applied is what Apply did.
+type Applied struct {
+	Again   int // erasures that were applied
+	Held    int // erasures that a legal hold keeps from being applied again
+	Dropped int // erasures that a legal hold had refused, and that left the ledger
+}
+
+// String returns the numbers in words.
+func (a Applied) String() string {
+	out := fmt.Sprintf("%d erasures applied again", a.Again)
+	if a.Held > 0 {
+		out += fmt.Sprintf(", %d kept back by legal holds", a.Held)
+	}
+	return out
+}
+
+// Reader reads records; a record.Store is one.
+type Reader interface {
+	Records(ctx context.Context, s record.Space, q record.Query) ([]record.Record, record.State, error)
+}
+
+// Pending returns how many erasures the ledger has that a database has not noted, or that a hold
+// keeps there.
+func Pending(ctx context.Context, l *Ledger, in Reader) (int, error) {
+	s := Service{Ledger: l}
+	n := 0
+	err := s.eachProject(ctx, func(project string, names []string) error {
+		known, err := noted(ctx, in, project)
+		for _, name := range names {
+			if k, ok := known[name]; !ok || k.Held {
+				n++
+			}
+		}
+		return err
+	})
+	return n, err
+}
+
+// Apply erases again what the ledger has as erased, and the database has not noted: after a
+// restore, or after a crash in the middle of an erasure. With all, it applies what is noted too:
+// after an import, which may bring in what was erased. What began or was stored after an erasure
+// stays. Entries that were asked for less than age ago are left out: their erasure may be under
+// way. An entry that a hold refuses is kept for later if it was done before, and dropped if not.
+func (s *Service) Apply(ctx context.Context, all bool, age time.Duration) (out Applied, err error) {
+	if s.Ledger == nil {
+		return out, nil
+	}
+	keys, err := s.Ledger.allKeys(ctx)
+	if err != nil {
+		return out, err
+	}
+	var errs []error
+	err = s.eachProject(ctx, func(project string, names []string) error {
+		n, err := s.applyProject(ctx, all, age, project, names, keys)
+		out.Again, out.Held, out.Dropped = out.Again+n.Again, out.Held+n.Held, out.Dropped+n.Dropped
+		if err != nil { // that of one project does not keep the others from being applied
+			errs = append(errs, fmt.Errorf("project %s: %w", project, err))
+		}
+		return ctx.Err()
+	})
+	return out, errors.Join(append(errs, err)...)
+}
+
+// eachProject calls fn with the names of the entries of every project, in order.
+func (s *Service) eachProject(ctx context.Context, fn func(project string, names []string) error) error {
+	names, err := s.Ledger.names(ctx)
+	for from, to := 0, 0; err == nil && from < len(names); from = to {
+		project := projectOf(names[from])
+		for to = from; to < len(names) && projectOf(names[to]) == project; to++ {
+		}
+		err = fn(project, names[from:to])
+	}
+	return err
+}
+
+func projectOf(name string) string { return name[:len(name)-idLen-1] }
+
+// noted returns the erasures that the database has noted of a project, by the names of their
+// entries.
+func noted(ctx context.Context, in Reader, project string) (map[string]Noted, error) {
+	out := map[string]Noted{}
+	for q := (record.Query{Limit: page}); ; {
+		list, _, err := in.Records(ctx, space(project), q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list {
+			q.AfterID = r.ID
+			var n Noted
+			if err := json.Unmarshal(r.Body, &n); err != nil {
+				return nil, fmt.Errorf("decode erasure %s: %w", r.ID, err)
+			}
+			out[n.name()] = n
+		}
+		if len(list) < q.Limit {
+			return out, nil
+		}
+	}
+}
+
+// applyProject is Apply for the entries of one project.
+func (s *Service) applyProject(ctx context.Context, all bool, age time.Duration, project string, names []string, keys map[string][]byte) (out Applied, err error) {
+	known, err := noted(ctx, s.Records, project)
+	if err != nil {
+		return out, err
+	}
+	var list []Noted
+	var missing []string
+	for _, name := range names {
+		n, ok := known[name]
+		switch {
+		case !ok:
+			missing = append(missing, name)
+		case all || n.Held:
+			list = append(list, n)
+		}
+	}
+	read, err := s.readAll(ctx, missing)
+	if err != nil {
+		return out, err
+	}
+	for _, e := range read {
+		if e.State == Asked && time.UnixMilli(e.AskedMS).Add(age).After(s.Now()) {
+			continue
+		}
+		list = append(list, Noted{Entry: e})
+	}
+	a := applying{s: s, project: project, known: known}
+	err = errors.Join(a.agents(ctx, list), a.users(ctx, list, keys), a.whole(ctx, list), a.flush(ctx))
+	return a.out, err
+}
+
+// readAll reads entries. One that is gone was refused meanwhile.
+func (s *Service) readAll(ctx context.Context, names []string) (out []Entry, err error) {
+	var mu sync.Mutex // guards out
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(readsAtOnce)
+	for _, name := range names {
+		all.Go(func() error {
+			e, err := s.Ledger.get(ctx, name)
+			if fault.Is(err, fault.NotFound) {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, e)
+			return err
+		})
+	}
+	return out, all.Wait()
+}
+
+// applying applies entries of one project.
+type applying struct {
+	s       *Service
+	project string
+	known   map[string]Noted
+	out     Applied
+	notes   []Noted // to be stored
+}
+
+// agents erases the agents of the entries that began before their erasure.
+func (a *applying) agents(ctx context.Context, list []Noted) error {
+	for _, n := range list {
+		if n.Kind != OfAgent {
+			continue
+		}
+		h, err := a.s.Items.Ledger.Head(ctx, a.project, n.AgentID)
+		found := err == nil && h.Agent.StartMS <= n.AskedMS
+		if found {
+			again := n.Entry
+			err = a.s.eraseAgent(ctx, &again)
+		}
+		if fault.Is(err, fault.NotFound) {
+			err = nil
+		}
+		if err := a.settle(ctx, n, found, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// users erases the callers of the entries: all at once, or one by one if one of them is under hold.
+func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]byte) error {
+	type key struct {
+		id   string
+		name Hash
+	}
+	of := map[key][]int{} // the entries of a hash
+	for i, n := range list {
+		if n.Kind != OfUser {
+			continue
+		}
+		if len(n.Names) > 0 && keys[n.Key] == nil {
+			return fmt.Errorf("the ledger of erasures %s lacks the key %s%s: erasures of callers with it cannot be applied", a.s.Ledger, keyPrefix, n.Key)
+		}
+		for _, h := range n.Names {
+			of[key{n.Key, h}] = append(of[key{n.Key, h}], i)
+		}
+	}
+	found := map[int]map[string]int64{} // by entry
+	if len(of) > 0 {
+		err := a.s.Callers.EachName(ctx, a.project, func(name string) error {
+			for id, secret := range keys {
+				for _, i := range of[key{id, hash(secret, name)}] {
+					if found[i] == nil {
+						found[i] = map[string]int64{}
+					}
+					found[i][name] = list[i].AskedMS
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	all := map[string]int64{}
+	for _, names := range found {
+		for name, until := range names {
+			all[name] = max(all[name], until)
+		}
+	}
+	var failed error
+	if len(all) > 0 {
+		failed = a.s.Callers.EraseUntil(ctx, a.project, all)
+	}
+	for i, n := range list {
+		if n.Kind != OfUser {
+			continue
+		}
+		err := failed
+		if len(found[i]) == 0 {
+			err = nil
+		} else if fault.Is(err, fault.Held) { // it may be another one
+			err = a.s.Callers.EraseUntil(ctx, a.project, found[i])
+		}
+		if err := a.settle(ctx, n, len(found[i]) > 0, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole erases the project, up to its last erasure.
+func (a *applying) whole(ctx context.Context, list []Noted) error {
+	var last Entry
+	for _, n := range list {
+		if n.Kind == OfProject && n.AskedMS > last.AskedMS {
+			last = n.Entry
+			last.Erased = Counts{}
+		}
+	}
+	if last.ID == "" {
+		return nil
+	}
+	err := a.s.eraseProject(ctx, &last, last.AskedMS)
+	found := last.Erased.any()
+	for _, n := range list {
+		if n.Kind != OfProject {
+			continue
+		}
+		if err := a.settle(ctx, n, found, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle notes what became of an entry. found says whether there was something to erase. It returns
+// err unless that is a hold.
+func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) error {
+	n.Held = fault.Is(err, fault.Held)
+	switch {
+	case n.Held && n.State == Asked: // it was refused, or would have been
+		a.out.Dropped++
+		return a.s.Ledger.remove(ctx, &n.Entry)
+	case n.Held:
+		a.out.Held++
+	case err != nil:
+		return err
+	case n.State == Asked:
+		n.State, n.DoneMS, n.Unfinished = Done, a.s.Now().UnixMilli(), true
+		if err := a.s.Ledger.put(ctx, &n.Entry); err != nil {
+			return err
+		}
+		a.out.Again++
+	case found:
+		n.AgainMS = a.s.Now().UnixMilli()
+		a.out.Again++
+	}
+	if was, ok := a.known[n.name()]; ok && was.Held == n.Held && was.AgainMS == n.AgainMS {
+		return nil
+	}
+	if a.notes = append(a.notes, n); len(a.notes) == page {
+		return a.flush(ctx)
+	}
+	return nil
+}
+
+// flush stores what is to be noted.
+func (a *applying) flush(ctx context.Context) error {
+	if len(a.notes) == 0 {
+		return nil
+	}
+	err := a.s.note(ctx, a.notes)
+	a.notes = a.notes[:0]
+	return err
+}
