@@ -16,6 +16,8 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/internal/blob"
+	"github.com/heardlog/heardlog/internal/erasure"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/store/postgres"
@@ -60,7 +62,7 @@ func (*doctorCommand) Help() string {
 func (o *doctorCommand) Run(ctx context.Context, e Env) error {
 	failed := false
 	var wrote error
-	d := &diagnoser{ctx: ctx, e: e, say: func(n diagnosis) {
+	d := &diagnoser{ctx: ctx, e: e, offline: o.Offline, say: func(n diagnosis) {
 		failed = failed || n.Level == levelFail
 		var err error
 		if o.JSON {
@@ -76,6 +78,7 @@ func (o *doctorCommand) Run(ctx context.Context, e Env) error {
 	}}
 	c := d.settings()
 	d.store(c)
+	d.ledger(c)
 	d.clock()
 	if !o.Offline {
 		d.archive(c)
@@ -89,9 +92,10 @@ func (o *doctorCommand) Run(ctx context.Context, e Env) error {
 }
 
 type diagnoser struct {
-	ctx context.Context
-	e   Env
-	say func(diagnosis)
+	ctx     context.Context
+	e       Env
+	offline bool
+	say     func(diagnosis)
 }
 
 // settings checks the settings and returns them. Those with mistakes are zero.
@@ -167,6 +171,7 @@ func (d *diagnoser) postgres(c config.Config) {
 			d.say(diagnosis{levelFail, "store", "it cannot be read: " + what, do})
 		default:
 			d.unfinished(from)
+			d.erasures(c, from)
 			_ = from.Close()
 		}
 	}
@@ -192,6 +197,53 @@ func (d *diagnoser) unfinished(s interface {
 		d.say(diagnosis{levelFail, "store", err.Error(), ""})
 	} else if there {
 		d.say(diagnosis{levelWarn, "store", "an import, restore or migration into it was not finished or is still running", "run it again, or accept the store as it is with import --forget"})
+	}
+}
+
+// erasures compares the ledger of erasures with the store.
+func (d *diagnoser) erasures(c config.Config, s erasure.Reader) {
+	at := app.ErasuresPlace(c)
+	if at == "" || d.offline && blob.IsURL(at) {
+		return
+	}
+	l, err := app.OpenErasures(c)
+	n := 0
+	if err == nil {
+		n, err = l.Pending(d.ctx, s)
+	}
+	switch {
+	case err != nil:
+		d.say(diagnosis{levelFail, "erasures", err.Error(), "correct HEARDLOG_ERASURES, the keys of the bucket, or the owner of the folder; the server does not start without the ledger"})
+	case n > 0:
+		d.say(diagnosis{levelWarn, "erasures", fmt.Sprintf("the ledger %s has %d erasures that the store has not applied, as after a restore", l, n), "the next start of a server applies them before it serves; one that runs does within 10 minutes"})
+	default:
+		d.say(diagnosis{Level: levelOK, About: "erasures", What: fmt.Sprintf("the store has applied all erasures of the ledger %s", l)})
+	}
+}
+
+// ledger writes an object into the ledger of erasures and reads it back.
+func (d *diagnoser) ledger(c config.Config) {
+	at := app.ErasuresPlace(c)
+	if at == "" {
+		if !c.InMemory() {
+			d.say(diagnosis{levelWarn, "erasures", "no ledger of erasures: what is erased comes back with a restore of an earlier backup", "set HEARDLOG_ERASURES to a folder that all servers share, or to a bucket"})
+		}
+		return
+	}
+	if d.offline && blob.IsURL(at) {
+		return
+	}
+	if _, err := os.Stat(at); !blob.IsURL(at) && errors.Is(err, os.ErrNotExist) {
+		return // a folder is made with its first entry
+	}
+	l, err := app.OpenErasures(c)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(d.ctx, checkTimeout)
+		defer cancel()
+		err = l.Check(ctx)
+	}
+	if err != nil {
+		d.say(diagnosis{levelFail, "erasures", err.Error(), "correct HEARDLOG_ERASURES, the keys of the bucket, or the owner of the folder: no erasure succeeds"})
 	}
 }
 
@@ -225,6 +277,7 @@ func (d *diagnoser) sqlite(c config.Config) {
 		} else {
 			d.say(diagnosis{Level: levelOK, About: "store", What: fmt.Sprintf("%s can be read, %s", path, bytesText(size))})
 			d.unfinished(r)
+			d.erasures(c, r)
 			d.damage(r)
 			_ = r.Close()
 		}

@@ -37,24 +37,34 @@ func (a Applied) String() string {
 	return out
 }
 
-// Reader reads records; a record.Store is one.
+// Reader is a store that is open for reading.
 type Reader interface {
-	Records(ctx context.Context, s record.Space, q record.Query) ([]record.Record, record.State, error)
+	// RecordIDs returns the IDs of records of a space of no user after the given one, in order.
+	RecordIDs(ctx context.Context, project, name, after string, limit int) ([]string, error)
 }
 
-// Pending returns how many erasures the ledger has that a database has not noted, or that a hold
-// keeps there.
-func Pending(ctx context.Context, l *Ledger, in Reader) (int, error) {
-	s := Service{Ledger: l}
-	n := 0
-	err := s.eachProject(ctx, func(project string, names []string) error {
-		known, err := noted(ctx, in, project)
+// Pending returns how many erasures the ledger has that a database has not noted.
+func (l *Ledger) Pending(ctx context.Context, in Reader) (n int, err error) {
+	err = l.eachProject(ctx, func(project string, names []string) error {
+		noted := map[string]bool{}
+		for after := ""; ; {
+			ids, err := in.RecordIDs(ctx, space(project).Project, space(project).Name, after, page)
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				after, noted[project+"/"+id] = id, true
+			}
+			if len(ids) < page {
+				break
+			}
+		}
 		for _, name := range names {
-			if k, ok := known[name]; !ok || k.Held {
+			if !noted[name] {
 				n++
 			}
 		}
-		return err
+		return nil
 	})
 	return n, err
 }
@@ -73,7 +83,7 @@ func (s *Service) Apply(ctx context.Context, all bool, age time.Duration) (out A
 		return out, err
 	}
 	var errs []error
-	err = s.eachProject(ctx, func(project string, names []string) error {
+	err = s.Ledger.eachProject(ctx, func(project string, names []string) error {
 		n, err := s.applyProject(ctx, all, age, project, names, keys)
 		out.Again, out.Held, out.Dropped = out.Again+n.Again, out.Held+n.Held, out.Dropped+n.Dropped
 		if err != nil { // that of one project does not keep the others from being applied
@@ -85,8 +95,8 @@ func (s *Service) Apply(ctx context.Context, all bool, age time.Duration) (out A
 }
 
 // eachProject calls fn with the names of the entries of every project, in order.
-func (s *Service) eachProject(ctx context.Context, fn func(project string, names []string) error) error {
-	names, err := s.Ledger.names(ctx)
+func (l *Ledger) eachProject(ctx context.Context, fn func(project string, names []string) error) error {
+	names, err := l.names(ctx)
 	for from, to := 0, 0; err == nil && from < len(names); from = to {
 		project := projectOf(names[from])
 		for to = from; to < len(names) && projectOf(names[to]) == project; to++ {
@@ -100,10 +110,10 @@ func projectOf(name string) string { return name[:len(name)-idLen-1] }
 
 // noted returns the erasures that the database has noted of a project, by the names of their
 // entries.
-func noted(ctx context.Context, in Reader, project string) (map[string]Noted, error) {
+func (s *Service) noted(ctx context.Context, project string) (map[string]Noted, error) {
 	out := map[string]Noted{}
 	for q := (record.Query{Limit: page}); ; {
-		list, _, err := in.Records(ctx, space(project), q)
+		list, _, err := s.Records.Records(ctx, space(project), q)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +133,7 @@ func noted(ctx context.Context, in Reader, project string) (map[string]Noted, er
 
 // applyProject is Apply for the entries of one project.
 func (s *Service) applyProject(ctx context.Context, all bool, age time.Duration, project string, names []string, keys map[string][]byte) (out Applied, err error) {
-	known, err := noted(ctx, s.Records, project)
+	known, err := s.noted(ctx, project)
 	if err != nil {
 		return out, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/export"
 	"github.com/heardlog/heardlog/store/postgres/pg"
+	"github.com/heardlog/heardlog/store/statements"
 )
 
 // Reader reads a database while servers use it, and changes nothing. Its sessions are read-only, so
@@ -93,6 +94,15 @@ func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) err
 
 // Unfinished reports whether the database holds an unfinished import.
 func (r *Reader) Unfinished(ctx context.Context) (bool, error) { return r.s.Unfinished(ctx) }
+
+// RecordIDs is statements.RecordIDs.
+func (r *Reader) RecordIDs(ctx context.Context, project, name, after string, limit int) (ids []string, err error) {
+	err = r.s.db.Read(ctx, "read records", func(ctx context.Context) error {
+		ids, err = statements.RecordIDs(pg.NewStatements(ctx, r.s.db.Pool), project, name, after, limit)
+		return err
+	})
+	return ids, err
+}
 
 // Close closes the connections.
 func (r *Reader) Close() error {

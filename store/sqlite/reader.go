@@ -89,6 +89,12 @@ func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Re
 	}), "export")
 }
 
+// RecordIDs is statements.RecordIDs.
+func (r *Reader) RecordIDs(_ context.Context, project, name, after string, limit int) ([]string, error) {
+	ids, err := statements.RecordIDs(reading{r.c}, project, name, after, limit)
+	return ids, dbfile.Classify(err, "read records")
+}
+
 // Damage calls each with signs of damage. It is quicker than Probe and finds less.
 func (r *Reader) Damage(ctx context.Context, each func(what string)) error {
 	if err := r.firstPage(each); err != nil {

@@ -170,3 +170,15 @@ func RecordSpaces(db Reader, project, prefix string, after record.Space, limit i
 	}
 	return list, err
 }
+
+// RecordIDs returns the IDs of records of a space of no user after the given one, in their order,
+// without their bodies.
+func RecordIDs(db Reader, project, name, after string, limit int) (ids []string, err error) {
+	err = db.Each(`SELECT r.id FROM record_space s JOIN record r ON r.space_no = s.no
+		WHERE s.project = ? AND s.name = ? AND s.user_id = '' AND r.id > ? AND r.body IS NOT NULL ORDER BY r.id LIMIT ?+0`,
+		[]any{project, name, after, int64(limit)}, func(row Row) error {
+			ids = append(ids, row.Text(0))
+			return nil
+		})
+	return ids, err
+}
