@@ -94,7 +94,7 @@ func (a *App) applyErasures(ctx context.Context, s *erasure.Service, age time.Du
 	}
 	done, err := s.Apply(ctx, imported, age)
 	if done.Again > 0 || done.Held > 0 {
-		a.log.Warn().Int("erasures", done.Again).Int("held", done.Held).Msg("the store had data that the ledger of erasures has as erased, as after a restore; erased again")
+		a.log.Warn().Int("erasures", done.Again).Int("held", done.Held).Msg("the store lacked erasures of the ledger, as after a restore or a kill during an erasure; erased again")
 	}
 	if err == nil && imported && !unfinished {
 		err = s.SettleImports(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/heardlog/heardlog/internal/blob"
 	"github.com/heardlog/heardlog/internal/erasure"
@@ -102,11 +105,17 @@ type process struct {
 // start opens the store and the ledger in a folder, for so many writes.
 func start(t *testing.T, dir string, writes int) process {
 	t.Helper()
+	return startAt(t, dir, filepath.Join(dir, "erasures"), os.Getenv, writes)
+}
+
+// startAt is start with the ledger elsewhere.
+func startAt(t *testing.T, dir, at string, getenv func(string) string, writes int) process {
+	t.Helper()
 	s, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: filepath.Join(dir, "h.db")}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	place, err := blob.Open(filepath.Join(dir, "erasures"), os.Getenv)
+	place, err := blob.Open(at, getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,6 +406,47 @@ func TestAliasOfAnother(t *testing.T) {
 	}
 	if c, err := p.Callers.Get(t.Context(), "p", "x"); err != nil || c.User != "ben" {
 		t.Errorf("x is %s, error %v", c.User, err)
+	}
+}
+
+// TestBucket: a ledger in a bucket is applied to another store, and copied to a folder.
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	backend := s3mem.New()
+	if err := backend.CreateBucket("bucket"); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(gofakes3.New(backend, gofakes3.WithTimeSkewLimit(0)).Server())
+	t.Cleanup(srv.Close)
+	at := "s3://bucket/some/ledger?region=r-1&path-style=true&endpoint=" + srv.URL
+	getenv := func(string) string { return "hidden" }
+	restored, dir := t.TempDir(), t.TempDir()
+	for _, dir := range []string{restored, dir} {
+		p := start(t, dir, 1000)
+		fill(t, p)
+		p.close(t)
+	}
+	p := startAt(t, dir, at, getenv, 1000)
+	if _, _, err := p.User(t.Context(), "p", "anna", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Agent(t.Context(), "p", "b1", ""); err != nil {
+		t.Fatal(err)
+	}
+	p.close(t)
+	from, err := blob.Open(at, getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, restored, 1000)
+	defer p.close(t)
+	for _, want := range []int{2, 0} {
+		if n, err := p.Ledger.Copy(t.Context(), erasure.NewLedger(from)); n != want || err != nil {
+			t.Errorf("copied %d, want %d: %v", n, want, err)
+		}
+	}
+	if done, err := p.Apply(t.Context(), false, 0); err != nil || done.Again != 2 || p.left(t) != "" {
+		t.Errorf("applied %v; %s are left: %v", done, p.left(t), err)
 	}
 }
 
