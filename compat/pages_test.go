@@ -108,6 +108,7 @@ var sessionPages = []struct {
 	{page: "guides/ingest.md", env: []string{"HEARDLOG_CREDENTIALS=shop=id:secret", "HEARDLOG_INGEST_SECRETS=shop=the-secret-of-the-console"}, needs: "openssl"},
 	{page: "guides/harden.md", env: []string{"HEARDLOG_CREDENTIALS=shop=id:secret"}},
 	{page: "guides/hold.md"},
+	{page: "guides/erasure.md"},
 	{page: "guides/import-calls.md"},
 	{page: "guides/key-values.md"},
 	{page: "guides/knowledge.md"},

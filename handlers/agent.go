@@ -14,13 +14,11 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/longterm/caller"
-	"github.com/heardlog/heardlog/longterm/facts"
 	"github.com/heardlog/heardlog/longterm/recall"
 	"github.com/heardlog/heardlog/longterm/remember"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
-	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/ossa/model"
 	"github.com/heardlog/heardlog/platform"
 )
@@ -30,11 +28,9 @@ type agentAPI struct {
 	bodies
 	memory     *agents.Service
 	callers    *caller.Service
-	facts      *facts.Service
 	recall     *recall.Service
 	remember   *remember.Service // nil remembers nothing
 	models     *model.Service
-	kv         *kv.Service
 	erasures   *erasure.Service
 	joined     func(ctx context.Context, a *memory.Agent) error
 	remembers  memory.Remember // the settings of joins that do not say

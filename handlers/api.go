@@ -214,7 +214,7 @@ func New(c Config) *chi.Mux {
 	a := &api{
 		bodies:      b,
 		jobs:        c.Jobs,
-		agents:      agentAPI{bodies: b, facts: c.Facts, kv: c.KV, erasures: c.Erasures, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
+		agents:      agentAPI{bodies: b, erasures: c.Erasures, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:      speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:    messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:     contextAPI{bodies: b, remember: c.Remember, contexts: c.Context, levels: c.Memory.Policies, callSummary: c.CallSummary, now: c.Now},

@@ -173,6 +173,10 @@ func TestErasureSurvivesRestore(t *testing.T) {
 	if strings.Contains(once.log.String(), "erased again") {
 		t.Error("applied once more at the next start")
 	}
+	elsewhere := once.again("HEARDLOG_ERASURES=" + filepath.Join(t.TempDir(), "other"))
+	if !strings.Contains(elsewhere.log.String(), "the ledger of erasures is empty") {
+		t.Error("nothing is said of a ledger that is elsewhere")
+	}
 }
 
 // TestErasureLedgerAway: while the ledger of erasures cannot be written, an erasure is refused and

@@ -258,7 +258,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, err
 	}
-	if err := a.applyErasures(ctx, erasures, 0); err != nil {
+	if err := a.startErasures(ctx, erasures); err != nil {
 		return nil, err
 	}
 	platforms, err := newPlatforms(c)

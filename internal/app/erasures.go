@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -77,13 +78,30 @@ func (a *App) newErasures(items memories.Service, hooks *webhook.Service) (s *er
 	return s, nil
 }
 
+// startErasures applies the ledger before the server serves.
+func (a *App) startErasures(ctx context.Context, s *erasure.Service) error {
+	if s.Ledger == nil {
+		return nil
+	}
+	err := a.applyErasures(ctx, s, 0)
+	if errors.Is(err, erasure.ErrLedger) {
+		return fmt.Errorf("the server does not start without its ledger of erasures, since it might serve what was erased: %w", err)
+	}
+	if err != nil { // such as an archive that is away
+		a.log.Error().Err(err).Msg("erasures of the ledger could not be applied, so that the store may serve what was erased; it is tried again every 10 minutes")
+	}
+	ctx, stop := context.WithTimeout(ctx, 3*time.Second) // it is only a warning
+	defer stop()
+	if lost, err := s.Lost(ctx, a.store.Usage); err == nil && lost {
+		a.log.Warn().Str("ledger", s.Ledger.String()).Msg("the ledger of erasures is empty, but the store has noted erasures: is HEARDLOG_ERASURES where the ledger was? Without its entries, what was erased comes back with a restore")
+	}
+	return nil
+}
+
 // applyErasures erases what the store has although the ledger says that it was erased: the store
 // came from a backup, or a server was killed during an erasure. Those that began less than age ago
 // are left out.
 func (a *App) applyErasures(ctx context.Context, s *erasure.Service, age time.Duration) error {
-	if s.Ledger == nil {
-		return nil
-	}
 	imported, err := s.Imported(ctx)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ type eraseCommand struct {
 
 // Help returns the details.
 func (*eraseCommand) Help() string {
-	return "Needs --project and one of --agent, --user and --whole. Erases an agent, live or ended, with its messages, summary, items, working memory, events and deliveries, pending ones too; or all that belongs to an end user, as docs/guides/data.md defines it; or all that a project has. It writes one JSON object with numbers and IDs of what was erased, and no content. It cannot be undone.\n\nAn SQLite file must not be in use by a server. Ask the server for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project} instead, which also stop answers that are being made."
+	return "Needs --project and one of --agent, --user and --whole. Erases an agent, live or ended, with its messages, summary, items, working memory, events and deliveries, pending ones too, and the facts that rest on it alone; or all that belongs to an end user, as docs/guides/data.md defines it; or all that a project has. It writes one JSON object with numbers and IDs of what was erased, and no content. It cannot be undone. The erasure is noted in the ledger of erasures (HEARDLOG_ERASURES), and applied again to what is restored or imported.\n\nAn SQLite file must not be in use by a server. Ask the server for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project} instead, which also stop answers that are being made."
 }
 
 // Run erases an agent, a user or a project.

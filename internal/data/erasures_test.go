@@ -165,10 +165,16 @@ func TestErasureSurvives(t *testing.T) {
 
 			restored := another(t, kind)
 			_, errs, err := run(t, with(restored), "", "restore", backups)
-			if err != nil || !strings.Contains(errs, "3 erasures applied again") {
+			if err != nil || !strings.Contains(errs, "erasures applied again: 3") {
 				t.Fatal(errs, err)
 			}
 			wantCalls(t, "after a restore", restored, "ben2", "f-ben2")
+			if path, file := strings.CutPrefix(restored, "sqlite:"); file {
+				b, err := os.ReadFile(path)
+				if err != nil || strings.Contains(string(b), "said in anna") || strings.Contains(string(b), "said in ben1") {
+					t.Errorf("the restored file has words of what was erased, or: %v", err)
+				}
+			}
 			for kind, id := range noted(t, restored, "p") {
 				if ids[kind] != id {
 					t.Errorf("%s is noted as %s, not as %s", kind, id, ids[kind])

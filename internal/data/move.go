@@ -146,7 +146,7 @@ type importCommand struct {
 
 // Help returns the details.
 func (*importCommand) Help() string {
-	return "Puts what export has written into the store. The export is first read to its end and its checksum compared. What comes from stdin is kept meanwhile in a compressed and encrypted file, so that a slow line holds nothing up. Nothing in the store is overwritten: all conflicts are listed before anything is stored. An interrupted import goes on where it was when it runs again with the same export. An SQLite file must not be in use by a server."
+	return "Puts what export has written into the store. The export is first read to its end and its checksum compared. What comes from stdin is kept meanwhile in a compressed and encrypted file, so that a slow line holds nothing up. Nothing in the store is overwritten: all conflicts are listed before anything is stored. What the ledger of erasures (HEARDLOG_ERASURES) has as erased is erased again at the end. An interrupted import goes on where it was when it runs again with the same export. An SQLite file must not be in use by a server."
 }
 
 // Run puts an export into a store.

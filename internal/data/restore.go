@@ -28,7 +28,7 @@ type restoreCommand struct {
 
 // Help returns the details.
 func (*restoreCommand) Help() string {
-	return "Puts a backup, or an export, into the store. It is read to its end and its checksum compared before anything is written. An SQLite file is made beside the old one, which it replaces when it is complete and was compared; it must not be in use by a server, and an existing one needs --overwrite. A PostgreSQL database or schema must be empty."
+	return "Puts a backup, or an export, into the store. It is read to its end and its checksum compared before anything is written. An SQLite file is made beside the old one, which it replaces when it is complete and was compared; it must not be in use by a server, and an existing one needs --overwrite. A PostgreSQL database or schema must be empty. What the ledger of erasures (HEARDLOG_ERASURES) has as erased is erased again."
 }
 
 // Run restores a backup.

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memories"
 	"github.com/heardlog/heardlog/store/record"
 )
 
@@ -30,9 +32,9 @@ type Applied struct {
 
 // String returns the numbers in words.
 func (a Applied) String() string {
-	out := fmt.Sprintf("%d erasures applied again", a.Again)
+	out := fmt.Sprintf("erasures applied again: %d", a.Again)
 	if a.Held > 0 {
-		out += fmt.Sprintf(", %d kept back by legal holds", a.Held)
+		out += fmt.Sprintf(", kept back by legal holds: %d", a.Held)
 	}
 	return out
 }
@@ -92,6 +94,25 @@ func (s *Service) Apply(ctx context.Context, all bool, age time.Duration) (out A
 		return ctx.Err()
 	})
 	return out, errors.Join(append(errs, err)...)
+}
+
+// Lost reports whether the ledger is empty although the database has noted an erasure: the ledger
+// may be another one than before. usage returns the projects of the database.
+func (s *Service) Lost(ctx context.Context, usage func(context.Context) ([]memory.Usage, error)) (bool, error) {
+	if empty, err := s.Ledger.Empty(ctx); err != nil || !empty {
+		return false, err
+	}
+	projects, err := usage(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, u := range projects {
+		list, _, err := s.List(ctx, memories.ProjectOf(u.Project), "", 1)
+		if err != nil || len(list) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // eachProject calls fn with the names of the entries of every project, in order.
@@ -226,7 +247,7 @@ func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]by
 			continue
 		}
 		if len(n.Names) > 0 && keys[n.Key] == nil {
-			return fmt.Errorf("the ledger of erasures %s lacks the key %s%s: erasures of callers with it cannot be applied", a.s.Ledger, keyPrefix, n.Key)
+			return a.s.Ledger.fail(errors.New("it is missing, so that erasures of callers with it cannot be applied"), "read "+keyPrefix+n.Key)
 		}
 		for _, h := range n.Names {
 			of[key{n.Key, h}] = append(of[key{n.Key, h}], i)

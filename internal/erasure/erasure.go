@@ -64,7 +64,7 @@ type Noted struct {
 func (s *Service) Agent(ctx context.Context, project, id, by string) (Entry, error) {
 	e := s.entry(project, OfAgent, by)
 	e.AgentID = id
-	if err := s.Agents.MayErase(ctx, project, id); err != nil {
+	if err := s.Agents.MayErase(ctx, project, id); err != nil { // before anything is written
 		return e, err
 	}
 	return s.run(ctx, e, func(e *Entry) error { return s.eraseAgent(ctx, e) })
@@ -150,6 +150,9 @@ func (s *Service) note(ctx context.Context, list []Noted) error {
 
 // eraseAgent erases the agent of an entry.
 func (s *Service) eraseAgent(ctx context.Context, e *Entry) error {
+	if err := s.Agents.MayErase(ctx, e.Project, e.AgentID); err != nil {
+		return err
+	}
 	// What is outside the ledger of the call goes first, so that a call that fails can be repeated.
 	n, err := s.Facts.EraseCall(ctx, e.Project, e.AgentID)
 	e.Erased.Records += n

@@ -329,8 +329,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestApplyBounds: what began or was stored after an erasure stays when it is applied again, also if
-// the project was erased, and a name that has become another caller's alias since stands for itself.
+// TestApplyBounds: what began or was stored after an erasure of a caller or a project stays when it
+// is applied again.
 func TestApplyBounds(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"user", "project"} {

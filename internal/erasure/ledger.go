@@ -115,10 +115,18 @@ const (
 	objectTime = 30 * time.Second
 )
 
-// fail returns the error of a ledger that cannot be used.
+// ErrLedger is in the chain of the error of a ledger that cannot be used.
+var ErrLedger = errors.New("the ledger cannot be used")
+
+// fail returns such an error.
 func (l *Ledger) fail(err error, what string) error {
-	return fault.Wrap(fault.Unavailable, fmt.Errorf("%s in the ledger of erasures %s: %w", what, l, err), "the ledger of erasures cannot be used; see HEARDLOG_ERASURES")
+	return fault.Wrap(fault.Unavailable, ledgerError{fmt.Errorf("%s in the ledger of erasures %s: %w", what, l, err)}, "the ledger of erasures cannot be used; see HEARDLOG_ERASURES")
 }
+
+type ledgerError struct{ error }
+
+// Unwrap returns the cause and ErrLedger.
+func (e ledgerError) Unwrap() []error { return []error{e.error, ErrLedger} }
 
 // put writes an entry, durably. It replaces an earlier state.
 func (l *Ledger) put(ctx context.Context, e *Entry) error {

@@ -108,7 +108,7 @@ func (s *Service) erase(ctx context.Context, untilMS map[string]int64, own []str
 	mark := func() error {
 		for part := range slices.Chunk(names, record.MaxChanges) {
 			at := s.Now().UnixMilli()
-			for _, n := range part { // what was computed of a later call stays
+			for _, n := range part { // later calls may be filed; see ErasedAt
 				at = min(at, untilMS[n])
 			}
 			if err := s.mark(ctx, project, part, nil, at); err != nil {
@@ -149,13 +149,13 @@ func (s *Service) erase(ctx context.Context, untilMS map[string]int64, own []str
 	if err := mark(); err != nil {
 		return err
 	}
-	for _, n := range names {
-		gone, err := record.EraseUntil(ctx, s.Records, project, n, untilMS[n])
-		if out.Records += gone; err != nil {
-			return err
-		}
+	n, err := record.EraseUsers(ctx, s.Records, project, untilMS)
+	if out.Records += n; err != nil {
+		return err
+	}
+	for _, name := range names {
 		if s.Forget != nil {
-			s.Forget(project, n)
+			s.Forget(project, name)
 		}
 	}
 	return s.SweepMarks(ctx, project)

@@ -78,13 +78,9 @@ func (s Service) EraseUser(ctx context.Context, project string, untilMS map[stri
 			return out, err
 		}
 	}
-	for _, user := range names { // last, since they are made of the above
-		n, err := record.EraseUntil(ctx, s.Records, project, user, untilMS[user])
-		if out.Records += n; err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+	// Last, since they are made of the above.
+	out.Records, err = record.EraseUsers(ctx, s.Records, project, untilMS)
+	return out, err
 }
 
 // userOf returns the user that an agent belongs to, "" if it belongs to none or to several.
@@ -148,7 +144,7 @@ func (s Service) EraseProject(ctx context.Context, project string, untilMS int64
 			return out, err
 		}
 	}
-	out.Records, err = record.EraseUntil(ctx, s.Records, project, "", untilMS)
+	out.Records, err = record.EraseProject(ctx, s.Records, project, untilMS)
 	return out, err
 }
 
