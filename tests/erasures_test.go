@@ -204,3 +204,45 @@ func TestErasureLedgerAway(t *testing.T) {
 	s.do("DELETE", agent(id), nil).is(http.StatusNoContent, nil)
 	s.get(agent(id)).refused(http.StatusNotFound, "TaskNotFound")
 }
+
+// TestErasureSurvivesSnapshot: a snapshot of database and archive from before an erasure is put
+// back. The call is not served, and its object goes again.
+func TestErasureSurvivesSnapshot(t *testing.T) {
+	t.Parallel()
+	needsFile(t)
+	c := archiveCall(t, "HEARDLOG_ERASURES="+filepath.Join(t.TempDir(), "ledger"))
+	c.archive()
+	c.stop()
+	file := filepath.Join(storeDir(c.server), "heardlog.db")
+	database, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := filepath.Join(t.TempDir(), "archive")
+	if err := os.CopyFS(snapshot, os.DirFS(c.dir)); err != nil {
+		t.Fatal(err)
+	}
+	c.server = c.again()
+	receipt := c.erasure(c.eraseUser("ann"))
+	if where := receipt.Where; len(where) != 3 || where[1].Place != "archive" {
+		t.Errorf("where: %+v", where)
+	}
+	waitFor(t, "the object's end", func() bool { return len(c.objects()) == 0 })
+	c.stop()
+	if err := os.WriteFile(file, database, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(c.dir, os.DirFS(snapshot)); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.objects()) != 1 {
+		t.Fatal("the snapshot has no object")
+	}
+	c.server = c.again()
+	c.get(agent(c.id, "/history")).refused(http.StatusNotFound, "TaskNotFound")
+	c.get(userPath("ann")).refused(http.StatusNotFound, "TaskNotFound")
+	waitFor(t, "the object's end after the snapshot", func() bool { return len(c.objects()) == 0 })
+}

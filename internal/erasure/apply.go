@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -235,7 +237,7 @@ func (a *applying) agents(ctx context.Context, list []Noted) error {
 	return nil
 }
 
-// users erases the callers of the entries: all at once, or one by one if one of them is under hold.
+// users erases the callers of the entries.
 func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]byte) error {
 	type key struct {
 		id   string
@@ -270,31 +272,40 @@ func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]by
 			return err
 		}
 	}
-	all := map[string]int64{}
-	for _, names := range found {
-		for name, until := range names {
-			all[name] = max(all[name], until)
-		}
-	}
-	var failed error
-	if len(all) > 0 {
-		failed = a.s.Callers.EraseUntil(ctx, a.project, all)
-	}
+	failed := map[int]error{}
+	a.eraseUsers(ctx, found, slices.Sorted(maps.Keys(found)), failed)
 	for i, n := range list {
 		if n.Kind != OfUser {
 			continue
 		}
-		err := failed
-		if len(found[i]) == 0 {
-			err = nil
-		} else if fault.Is(err, fault.Held) { // it may be another one
-			err = a.s.Callers.EraseUntil(ctx, a.project, found[i])
-		}
-		if err := a.settle(ctx, n, len(found[i]) > 0, err); err != nil {
+		if err := a.settle(ctx, n, len(found[i]) > 0, failed[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// eraseUsers erases the callers of entries by the names that were found of each. All take one pass
+// over the project. If something is under hold, the halves are tried, down to single entries.
+func (a *applying) eraseUsers(ctx context.Context, found map[int]map[string]int64, entries []int, failed map[int]error) {
+	if len(entries) == 0 {
+		return
+	}
+	names := map[string]int64{}
+	for _, i := range entries {
+		for name, until := range found[i] {
+			names[name] = max(names[name], until)
+		}
+	}
+	err := a.s.Callers.EraseUntil(ctx, a.project, names)
+	if half := len(entries) / 2; fault.Is(err, fault.Held) && half > 0 {
+		a.eraseUsers(ctx, found, entries[:half], failed)
+		a.eraseUsers(ctx, found, entries[half:], failed)
+		return
+	}
+	for _, i := range entries {
+		failed[i] = err
+	}
 }
 
 // whole erases the project, up to its last erasure.
@@ -329,7 +340,7 @@ func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) e
 	switch {
 	case n.Held && n.State == Asked: // it was refused, or would have been
 		a.out.Dropped++
-		return a.s.Ledger.remove(ctx, &n.Entry)
+		return a.s.drop(ctx, &n.Entry)
 	case n.Held:
 		a.out.Held++
 	case err != nil:

@@ -60,14 +60,20 @@ type Noted struct {
 // Agent erases an agent, live or ended, and the facts that rest on it alone. It fails with
 // fault.NotFound if there is no such agent, with fault.Held if it is under hold, and with
 // fault.Unavailable if the ledger or the store cannot be written. After fault.NotFound and
-// fault.Held nothing was erased.
+// fault.Held nothing was erased; after other errors, Apply finishes what was begun.
 func (s *Service) Agent(ctx context.Context, project, id, by string) (Entry, error) {
 	e := s.entry(project, OfAgent, by)
 	e.AgentID = id
 	if err := s.Agents.MayErase(ctx, project, id); err != nil { // before anything is written
 		return e, err
 	}
-	return s.run(ctx, e, func(e *Entry) error { return s.eraseAgent(ctx, e) })
+	return s.run(ctx, e, func(e *Entry) error {
+		err := s.eraseAgent(ctx, e)
+		if fault.Is(err, fault.NotFound) { // erased by another call meanwhile
+			err = nil
+		}
+		return err
+	})
 }
 
 // User erases the caller with a name or alias; see caller.Service.Erase. It fails as Agent does.
@@ -105,22 +111,34 @@ func (s *Service) entry(project string, kind Kind, by string) Entry {
 	return Entry{ID: s.NewID(), Project: project, Kind: kind, State: Asked, AskedMS: s.Now().UnixMilli(), By: by}
 }
 
-// run notes an entry, erases, and notes that it is done. What was begun ends, even if the caller
-// has left.
+// run notes an entry, erases, and notes that it is done.
 func (s *Service) run(ctx context.Context, e Entry, erase func(*Entry) error) (Entry, error) {
 	if s.Ledger != nil {
 		if err := s.Ledger.put(ctx, &e); err != nil {
 			return e, err
 		}
 	}
-	if err := erase(&e); err != nil {
-		if s.Ledger != nil && (fault.Is(err, fault.Held) || fault.Is(err, fault.NotFound)) {
-			// It must not become an erasure later.
-			err = errors.Join(err, s.Ledger.remove(context.WithoutCancel(ctx), &e))
-		}
+	err := erase(&e)
+	if fault.Is(err, fault.Held) {
+		return e, errors.Join(err, s.drop(context.WithoutCancel(ctx), &e))
+	}
+	if err != nil {
 		return e, err
 	}
 	return e, s.done(context.WithoutCancel(ctx), &e)
+}
+
+// drop takes an erasure that a hold has refused out of the ledger, so that it does not become one
+// later. One that Apply has finished on another server stays.
+func (s *Service) drop(ctx context.Context, e *Entry) error {
+	if s.Ledger == nil {
+		return nil
+	}
+	now, err := s.Ledger.get(ctx, e.name())
+	if fault.Is(err, fault.NotFound) || err == nil && now.State == Done {
+		return nil
+	}
+	return errors.Join(err, s.Ledger.remove(ctx, e))
 }
 
 // done notes that an erasure is done, in the ledger and then in the database.
