@@ -1,12 +1,17 @@
 package tests
 
 import (
+	"bytes"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/erasure"
+	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/sqlite"
 )
 
 // erasureOf is an erasure as the API shows it.
@@ -203,6 +208,51 @@ func TestErasureLedgerAway(t *testing.T) {
 	s = s.again()
 	s.do("DELETE", agent(id), nil).is(http.StatusNoContent, nil)
 	s.get(agent(id)).refused(http.StatusNotFound, "TaskNotFound")
+}
+
+// TestErasureImportKilled: an import that is killed after its last record, before it has applied the
+// erasures, brings nothing back: the next start applies them.
+func TestErasureImportKilled(t *testing.T) {
+	t.Parallel()
+	needsFile(t)
+	old := start(t)
+	id := old.join("old", caller("anna"))
+	old.say(id, user("from before"))
+	old.stop()
+	var lines bytes.Buffer
+	from, err := sqlite.OpenReader(sqlite.Options{Path: filepath.Join(storeDir(old), "heardlog.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := export.Write(t.Context(), &lines, from, export.Scope{}, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := from.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t)
+	s.eraseUser("anna")
+	s.stop()
+	to, err := sqlite.OpenImporter(sqlite.Options{Path: filepath.Join(storeDir(s), "heardlog.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := erasure.BeginImport(t.Context(), to, "import-1", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := export.Read(t.Context(), &lines, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, applied := range []bool{true, false} {
+		s = s.again()
+		s.get(agent(id)).refused(http.StatusNotFound, "TaskNotFound")
+		if got := strings.Contains(s.log.String(), "erased again"); got != applied {
+			t.Errorf("applied at the start: %t, want %t", got, applied)
+		}
+	}
 }
 
 // TestErasureSurvivesSnapshot: a snapshot of database and archive from before an erasure is put
