@@ -210,8 +210,8 @@ func TestErasureLedgerAway(t *testing.T) {
 	s.get(agent(id)).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// TestErasureImportKilled: an import that is killed after its last record, before it has applied the
-// erasures, brings nothing back: the next start applies them.
+// TestErasureImportKilled: an import that is killed after its last record, before it has applied
+// the erasures, brings nothing back: the next start applies them.
 func TestErasureImportKilled(t *testing.T) {
 	t.Parallel()
 	needsFile(t)

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// EraseUsers is Store.EraseRecords of all spaces of users, but leaves records that were stored after
-// a time: untilMS has it by user, Unix ms; with math.MaxInt64 all are erased. The data keys of a
-// user who has later records stay.
+// EraseUsers is Store.EraseRecords of all spaces of users, but leaves records that were stored
+// after a time: untilMS has it by user, Unix ms; with math.MaxInt64 all are erased. The data keys
+// of a user who has later records stay.
 func EraseUsers(ctx context.Context, s Store, project string, untilMS map[string]int64) (n int, err error) {
 	users := slices.Sorted(maps.Keys(untilMS))
 	spaces := map[string][]Space{} // of users with a bound
