@@ -85,13 +85,33 @@ func applyErasures(ctx context.Context, e Env, c, store config.Config, all bool)
 		return err
 	}
 	done, err := service.Apply(ctx, all, 0)
+	unfinished := false
 	if err == nil {
+		unfinished, err = s.Unfinished(ctx)
+	}
+	if err == nil && !unfinished {
 		err = service.SettleImports(ctx)
 	}
 	if err == nil && done != (erasure.Applied{}) {
 		fmt.Fprintf(e.Stderr, "the ledger of erasures %s: %s\n", ledger, done)
 	}
 	return err
+}
+
+// finishImport applies the ledger if an earlier import was killed after its last record.
+func finishImport(ctx context.Context, e Env, c config.Config) error {
+	s, err := openRows(ctx, c)
+	if err != nil {
+		return err
+	}
+	begun := false
+	if r, ok := s.(erasure.Reader); ok {
+		begun, err = erasure.ImportBegun(ctx, r)
+	}
+	if err := errors.Join(err, s.Close()); err != nil || !begun {
+		return err
+	}
+	return applyErasures(ctx, e, c, c, true)
 }
 
 // keepsNotes is a target that keeps what it has noted of erasures: an export may have noted the

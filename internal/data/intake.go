@@ -113,6 +113,8 @@ func (in *intake) Close() error {
 // maxConflicts limits the conflicts that are listed.
 const maxConflicts = 50
 
+var errClashes = errors.New("take that away, or import into a store that is empty")
+
 // checkConflicts fails if records of the export conflict with the store, and lists the conflicts.
 // It returns what the export is to be read into.
 func checkConflicts(ctx context.Context, e Env, lines io.Reader, to target) (export.Target, error) {
@@ -133,5 +135,5 @@ func checkConflicts(ctx context.Context, e Env, lines io.Reader, to target) (exp
 	if more := found.Total - len(found.First); more > 0 {
 		fmt.Fprintf(e.Stderr, "and %d more\n", more)
 	}
-	return nil, fmt.Errorf("of the export %d records clash with what the store holds, see above: take that away, or import into a store that is empty", found.Total)
+	return nil, fmt.Errorf("of the export %d records clash with what the store holds, see above: %w", found.Total, errClashes)
 }

@@ -173,6 +173,9 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	end, resumed, err := m.read(ctx, e, c, in)
+	if errors.Is(err, errClashes) {
+		return errors.Join(err, finishImport(ctx, e, c))
+	}
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,12 @@ func BeginImport(ctx context.Context, to export.Target, id string, nowMS int64) 
 	return to.Import(ctx, []export.Record{{Value: &v}}, mark, mark)
 }
 
+// ImportBegun is Service.Imported for a store that is open for reading.
+func ImportBegun(ctx context.Context, in Reader) (bool, error) {
+	ids, err := in.RecordIDs(ctx, memories.OwnProject(""), importSpace, "", 1)
+	return len(ids) > 0, err
+}
+
 // Imported reports whether an import has begun after which Apply has not run.
 func (s *Service) Imported(ctx context.Context) (bool, error) {
 	list, err := s.Records.RecordSpaces(ctx, memories.OwnProject(""), importSpace, record.Space{}, 1)
