@@ -17,6 +17,8 @@ const maxRedact = 256
 type Redact struct {
 	Project string `json:"project"` // "" = every project
 	redact.Rules
+	// Detector finds names in the texts, nil for none.
+	Detector *Detector `json:"detector"`
 }
 
 // parseRedact reads types with commas, for every project, or a JSON array of entries.
@@ -34,7 +36,7 @@ func parseRedact(v string) ([]Redact, error) {
 	var list []Redact
 	if err := dec.Decode(&list); err != nil {
 		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-			return nil, fmt.Errorf("must be a JSON array: unknown field %s; known are project, types, own and upstream", field)
+			return nil, fmt.Errorf("must be a JSON array: unknown field %s; known are project, types, own, upstream and detector, and in that url, form, language, entities, min_score, timeout_ms, on_failure, pseudonyms and token", field)
 		}
 		return nil, fmt.Errorf("must be types with commas, or a JSON array: %w", withoutValues(err))
 	}
@@ -50,6 +52,11 @@ func parseRedact(v string) ([]Redact, error) {
 		}
 		if err := r.Check(fmt.Sprintf("entry %d", i)); err != nil {
 			return nil, err
+		}
+		if r.Detector != nil {
+			if err := r.Detector.check(); err != nil {
+				return nil, fmt.Errorf("entry %d: %w", i, err)
+			}
 		}
 	}
 	return list, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // conversationAPI serves saved conversations.
@@ -47,7 +48,11 @@ func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := pathName(r, "id")
-	body = a.messages.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
+	given := body
+	err = a.messages.Redact(r.Context(), &memory.Agent{Project: projectOf(r)}, func(by *redact.Redactor) { body = by.JSON(given) })
+	if err != nil {
+		return err
+	}
 	return noContent(w, a.conversations.Save(r.Context(), projectOf(r), id, body))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // kvAPI serves keys and values: the namespaces of a project, and the working memories of agents.
@@ -85,16 +86,21 @@ type kvValue struct {
 	Pinned     bool            `json:"pinned"`
 }
 
-// redactor returns what hides personal data in values of a namespace.
-func (a kvAPI) redactor(r *http.Request, namespace string) (func([]byte) []byte, error) {
+// redacted replaces personal data in values for a namespace.
+func (a kvAPI) redacted(r *http.Request, namespace string, values []kv.Value) error {
 	agent := memory.Agent{Project: projectOf(r)}
 	if id, ok := strings.CutPrefix(namespace, kv.AgentPrefix); ok {
 		var err error
 		if agent, err = a.memory.Agents.Agent(r.Context(), projectOf(r), id); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return a.memory.Messages.Redactor(&agent).JSON, nil
+	given := slices.Clone(values)
+	return a.memory.Messages.Redact(r.Context(), &agent, func(by *redact.Redactor) {
+		for i := range values {
+			values[i].JSON = by.JSON(given[i].JSON)
+		}
+	})
 }
 
 func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
@@ -107,15 +113,15 @@ func (a kvAPI) put(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	namespace := a.namespace(r)
-	redact, err := a.redactor(r, namespace)
-	if err != nil {
-		return err
-	}
 	ttl, err := a.checkTTL(in.TTLSeconds.seconds)
 	if err != nil {
 		return err
 	}
-	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, kv.Value{Key: pathName(r, "key"), JSON: redact(in.Value), TTL: ttl, Pinned: in.Pinned})
+	values := []kv.Value{{Key: pathName(r, "key"), JSON: in.Value, TTL: ttl, Pinned: in.Pinned}}
+	if err := a.redacted(r, namespace, values); err != nil {
+		return err
+	}
+	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, values...)
 	if err != nil {
 		return err
 	}

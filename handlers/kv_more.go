@@ -50,13 +50,12 @@ func (a kvAPI) putMany(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	namespace := a.namespace(r)
-	redact, err := a.redactor(r, namespace)
-	if err != nil {
-		return err
-	}
 	values := make([]kv.Value, len(in.Entries))
 	for i, e := range in.Entries {
-		values[i] = kv.Value{Key: e.Key, JSON: redact(e.Value), TTL: e.TTLSeconds.seconds, Pinned: e.Pinned}
+		values[i] = kv.Value{Key: e.Key, JSON: e.Value, TTL: e.TTLSeconds.seconds, Pinned: e.Pinned}
+	}
+	if err := a.redacted(r, namespace, values); err != nil {
+		return err
 	}
 	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, values...)
 	if err != nil {

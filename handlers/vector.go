@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/longterm/vector"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // vectorAPI serves collections of documents.
@@ -68,17 +70,30 @@ func (a vectorAPI) decodePut(w http.ResponseWriter, r *http.Request) (in putDocu
 	return in, a.collection(r, in.UserID), err
 }
 
-// document returns a document as it is stored. field is its path in the request.
-func (a vectorAPI) document(r *http.Request, field string, in documentRequest) (vector.Document, error) {
+// document returns a document of a request. field is its path in the request.
+func (in *documentRequest) document(field string) (vector.Document, error) {
 	if in.Content == nil && in.Embedding == nil {
 		return vector.Document{}, fault.At(fault.Missing, field+"content", "is required, unless there is an embedding")
 	}
-	redactor := a.messages.Redactor(&memory.Agent{Project: projectOf(r)})
-	d := vector.Document{ID: in.ID, Embedding: in.Embedding, Metadata: redactor.JSON(in.Metadata)}
+	d := vector.Document{ID: in.ID, Embedding: in.Embedding, Metadata: in.Metadata}
 	if in.Content != nil {
-		d.Content = redactor.Text(*in.Content)
+		d.Content = *in.Content
 	}
 	return d, nil
+}
+
+// store stores documents with personal data replaced, and returns their IDs.
+func (a vectorAPI) store(r *http.Request, c vector.Collection, docs []vector.Document) ([]string, error) {
+	given := slices.Clone(docs)
+	err := a.messages.Redact(r.Context(), &memory.Agent{Project: projectOf(r)}, func(by *redact.Redactor) {
+		for i := range docs {
+			docs[i].Content, docs[i].Metadata = by.Text(given[i].Content), by.JSON(given[i].Metadata)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.vectors.Put(r.Context(), c, docs)
 }
 
 // put serves PUT /v1/vectors/{collection}/{id}.
@@ -94,12 +109,12 @@ func (a vectorAPI) put(w http.ResponseWriter, r *http.Request) error {
 	case in.ID != "" && in.ID != id:
 		return fault.At(fault.Invalid, "id", "must be the ID in the path, or absent")
 	}
-	d, err := a.document(r, "", in.documentRequest)
+	d, err := in.document("")
 	if err != nil {
 		return err
 	}
 	d.ID = id
-	if _, err := a.vectors.Put(r.Context(), c, []vector.Document{d}); err != nil {
+	if _, err := a.store(r, c, []vector.Document{d}); err != nil {
 		return err
 	}
 	return encode(w, http.StatusOK, struct {
@@ -130,14 +145,14 @@ func (a vectorAPI) add(w http.ResponseWriter, r *http.Request) error {
 		if in.Documents != nil {
 			field = fmt.Sprintf("documents[%d].", i)
 		}
-		if docs[i], err = a.document(r, field, list[i]); err != nil {
+		if docs[i], err = list[i].document(field); err != nil {
 			return err
 		}
 		if key != "" && docs[i].ID == "" {
 			docs[i].ID = uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%d", c.Project, c.Name, c.User, key, i)).String()
 		}
 	}
-	ids, err := a.vectors.Put(r.Context(), c, docs)
+	ids, err := a.store(r, c, docs)
 	if err != nil {
 		return err
 	}

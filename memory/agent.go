@@ -124,6 +124,8 @@ type Settings struct {
 	Archive *Archive
 	// Redact is what is replaced in the texts, beside the rules of the project.
 	Redact redact.Rules
+	// Names are the names that a detector has found in the texts, nil for none.
+	Names *redact.Names
 	// PausedUntilMS is when the latest pause ends or ended, Unix ms; see agents.Agents.Pause.
 	PausedUntilMS int64
 	// Scope is the scope of messages that have none of their own.

@@ -123,7 +123,7 @@ func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, e
 	switch {
 	case e.State != Final:
 		text = ""
-	case m.Paused(): // it may have been cut, but where is not known
+	case m.Hidden(): // it may have been cut, but where is not known
 		text = whole
 	case !e.Full:
 		var ok bool
@@ -131,7 +131,7 @@ func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, e
 			return m, false, fault.At(fault.Invalid, "heard", "is not a part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
 		}
 	}
-	cut := text != whole || e.Cut || e.Method == DisconnectOnly || m.CutGenerated || m.Paused() && !e.Full
+	cut := text != whole || e.Cut || e.Method == DisconnectOnly || m.CutGenerated || m.Hidden() && !e.Full
 	sent := m.SentText() // before anything changes
 	changed = cut && m.NoteCut(e, now)
 	if e.Audio != nil && m.keepAudio(e.Audio) {

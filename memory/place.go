@@ -117,7 +117,7 @@ func SameWords(stored, again Message) bool {
 	if stored.Role != again.Role || stored.Source != again.Source {
 		return false
 	}
-	return stored.Paused() || stored.Original() == again.Original() &&
+	return stored.Hidden() || stored.Original() == again.Original() &&
 		stored.ToolCallID == again.ToolCallID && bytes.Equal(stored.ToolCalls, again.ToolCalls) && bytes.Equal(stored.Parts, again.Parts)
 }
 

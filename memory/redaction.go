@@ -27,6 +27,31 @@ func (a Agent) Redacted(r *redact.Redactor) Agent {
 	return a
 }
 
+// Known reports to a redactor which texts of a change are stored already, so that no detector
+// checks them again.
+func (c *Change) Known(r *redact.Redactor, view AgentView) error {
+	if !r.Detects() {
+		return nil
+	}
+	r = r.Again()
+	for i := range c.Replace {
+		m, err := view.Seq(c.Replace[i].Seq)
+		if err != nil {
+			return err
+		}
+		m.Redacted(r)
+	}
+	if c.Copies {
+		for i := range c.Append {
+			c.Append[i].Redacted(r)
+		}
+	}
+	if c.Agent != nil {
+		view.Head().Agent.Redacted(r)
+	}
+	return nil
+}
+
 // Redacted returns the message as it is stored: with personal data replaced in each text. What was
 // sent and heard stays a beginning of what was generated. It returns the message as it is for a nil
 // redactor.
@@ -90,12 +115,22 @@ func Lines(msgs iter.Seq[*Message]) (out []redact.Line) {
 // SameSaid reports whether again is the stored message once more, as a client sends it: with
 // personal data, of which the stored one may lack more than the rules alone find in it.
 func SameSaid(stored, again Message, r *redact.Redactor) bool {
-	red := again.Redacted(r)
+	red := again.Redacted(r) // first: names in it become known
+	stored = stored.Renamed(r)
 	if r == nil || SameWords(stored, red) {
 		return SameWords(stored, red)
 	}
-	pieces, ok := redact.Fit(stored.Original(), again.Original())
+	pieces, ok := redact.Fit(stored.Original(), red.Original())
 	return ok && SameWords(stored, again.Redacted(r.Knowing(pieces)))
+}
+
+// Renamed returns a stored message with the names replaced that have become known since, as in what
+// a client sends again now.
+func (m Message) Renamed(r *redact.Redactor) Message {
+	if !r.Detects() {
+		return m
+	}
+	return m.Redacted(r.Again())
 }
 
 // minCutNumber is the length in bytes of the shortest number at the end of a broken answer that is
@@ -203,6 +238,13 @@ func (s Stretch) Redacted(r *redact.Redactor) Stretch {
 
 // PausedText is stored in the place of each text while an agent is paused.
 const PausedText = "[paused]"
+
+// WithheldText is stored in the place of a text that a detector had to check and did not.
+const WithheldText = "[" + redact.Withheld + "]"
+
+// Hidden reports whether the message was stored without its text: it is Paused, or the text is
+// withheld.
+func (m *Message) Hidden() bool { return m.Original() == WithheldText || m.Paused() }
 
 // Paused reports whether the message was stored without its texts.
 func (m *Message) Paused() bool {

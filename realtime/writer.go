@@ -50,7 +50,7 @@ func (w *writer) run(ctx context.Context) {
 
 // do runs a change, again and again while the store is away.
 func (w *writer) do(ctx context.Context, op func(context.Context) error) {
-	ctx, stop := context.WithTimeout(ctx, storeWait)
+	ctx, stop := context.WithTimeout(agents.Withholding(ctx), storeWait)
 	defer stop()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := op(ctx)

@@ -34,7 +34,7 @@ func (a *App) newAnswers(reg prometheus.Registerer) {
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(), Remember: a.remember,
-		Redactor:  a.service.Messages.Redactor,
+		Redactor: a.service.Messages.Redactor, Redact: a.service.Messages.Redact,
 		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget}, Prices: l.Prices,
 	})
 }

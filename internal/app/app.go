@@ -188,6 +188,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Redact: func(project string) redact.Rules {
 			return c.RedactOf(strings.TrimPrefix(project, memories.OwnProject("")))
 		},
+		Detector: a.newDetector(reg, g),
 	})
 	a.runs("timers", a.service.Agents.Run)
 	a.contexts = memctx.New(a.service)
@@ -229,6 +230,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.facts = facts.NewService(facts.Config{
 		Store: quota.Records{Store: a.store, Keeper: a.quota}, Upkeep: a.store, Ledger: a.store, Items: a.store, Callers: a.callers,
 		Now: a.now, NewID: a.ids.next, Events: a.wanted, Count: observed.fact, HalfLife: c.FactsHalfLife,
+		Redact: a.service.Messages.Redact,
 	})
 	a.onCallerErased(a.facts.Forget)
 	observed.watch(reg, a.store)

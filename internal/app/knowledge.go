@@ -15,13 +15,13 @@ import (
 // bases take half as much memory as those of vector collections.
 func (a *App) newKnowledge() {
 	records := quota.Records{Store: a.store, Keeper: a.quota}
-	redactor := func(project string) *redact.Redactor {
-		return a.service.Messages.Redactor(&memory.Agent{Project: project})
+	redacting := func(ctx context.Context, project string, fn func(*redact.Redactor)) error {
+		return a.service.Messages.Redact(ctx, &memory.Agent{Project: project}, fn)
 	}
-	a.patterns = pattern.New(pattern.Config{Store: records, Now: a.now, Redact: redactor})
+	a.patterns = pattern.New(pattern.Config{Store: records, Now: a.now, Redact: redacting})
 	a.knowledge = knowledge.New(a.jobs, knowledge.Config{
 		Store: records, MaxMB: max(1, a.cfg.VectorsMB/2), Sealed: a.cfg.Sealed(), Now: a.now, NewID: a.ids.next,
-		Redact: redactor,
+		Redact: redacting,
 	})
 	a.models.Setup = a.setUp
 }

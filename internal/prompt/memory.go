@@ -18,8 +18,8 @@ const bytesPerToken = 4
 
 // Remember finds what the prompt is given of the caller and of earlier calls, if the agent wants
 // any. It returns what was recalled and the IDs of all that was found. called gets the name of each
-// tool of the memory that the model calls.
-func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called func(tool string)) (recalled remember.Block, ids []string, ok bool) {
+// tool of the memory that the model calls, and hide returns its result as the model may see it.
+func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called func(tool string), hide func(ctx context.Context, result string) string) (recalled remember.Block, ids []string, ok bool) {
 	t := p.turn
 	if from == nil || !t.Agent.Settings.Memory.Remember.Prompts() || t.Window != nil && !*t.Window.Policy.Enabled {
 		return recalled, nil, false
@@ -33,10 +33,7 @@ func (p *Prompt) Remember(ctx context.Context, from *remember.Service, called fu
 		p.tools = func(ctx context.Context, name string, arguments []byte) string {
 			called(name)
 			result := from.Call(ctx, now, name, arguments)
-			if p.hide.HidesFromUpstream() {
-				result = string(p.hide.JSON([]byte(result)))
-			}
-			return result
+			return hide(ctx, result)
 		}
 	}
 	if recalled, ok = from.Recall(ctx, &t.Agent, asked); ok {

@@ -188,6 +188,7 @@ func isAnswer(m llmadapter.Incoming) bool { return m.Role == "assistant" }
 // if it begins with the caller's first words and goes on, since no answer was heard so far, or if
 // it has only the first words, perhaps longer, while their answer is being made or was cut.
 func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redactor) bool {
+	told := func(m *memory.Message) string { return heard.Normalize(m.Renamed(by).Content) }
 	said, users := "", 0
 	for i := range in {
 		if in[i].Role == "user" {
@@ -205,7 +206,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 	paused := false
 	for i := range recent {
 		m := &recent[i]
-		paused = paused || m.Paused()
+		paused = paused || m.Hidden()
 		switch {
 		case m.Role == memory.User && stored == nil:
 			stored = m
@@ -216,8 +217,8 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 		}
 	}
 	if stored != nil && by != nil {
-		if _, ok := redact.Fit(stored.Content, said); ok { // other messages have the rest of a number
-			first = heard.Normalize(stored.Content)
+		if _, ok := redact.Fit(stored.Renamed(by).Content, said); ok { // other messages have the rest of a number
+			first = told(stored)
 		}
 	}
 	switch {
@@ -225,12 +226,12 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 		return true
 	case stored == nil || stored.TurnID > 1: // only a greeting may precede the first words
 		return false
-	case stored.Paused():
+	case stored.Hidden():
 		return !whole
 	case users > 1:
-		return heard.Normalize(stored.Content) == first
+		return told(stored) == first
 	}
-	more, ok := strings.CutPrefix(first, heard.Normalize(stored.Content))
+	more, ok := strings.CutPrefix(first, told(stored))
 	return ok && !whole && (more == "" || more[0] == ' ')
 }
 
@@ -277,9 +278,15 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 	p.removeFillers(recent)
 	known := make([]echo.Known, 0, len(recent))
 	p.known = p.known[:0]
+	by := p.rules.Redactor(head.Agent)
+	findNames(p.req.Messages, by)
 	command := false // the last user message was not the caller's
 	for i := range recent {
 		m := &recent[i]
+		if by.Detects() {
+			renamed := m.Renamed(by)
+			m = &renamed
+		}
 		if m.Role == memory.User {
 			command = m.Source == memory.SourceCommand || m.Source == memory.SourceSilence
 		}
@@ -303,7 +310,7 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 			Echoed:      m.State == memory.Final && m.Method == memory.EchoDiff && played,
 			Ghost:       m.State == memory.Superseded,
 			First:       m.TurnID <= 1,
-			Paused:      m.Paused(),
+			Paused:      m.Hidden(),
 			Reported:    m.State == memory.Final && m.Method == memory.EchoDiff && m.Timings == nil && (m.Source == memory.SourceCommand || m.Source == memory.SourceLLM),
 		}
 		if m.ToolCallID != "" {
@@ -314,7 +321,7 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	in := incoming(p.req.Messages, p.rules.Redactor(head.Agent), known)
+	in := incoming(p.req.Messages, by, known)
 	for i := range in {
 		in[i].Own = p.account != echo.Asked && in[i].Role == "assistant" && p.req.Messages[i].MetadataString("source") == string(memory.SourceCommand)
 	}
@@ -469,6 +476,19 @@ func (p *Plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 		}
 	}
 	return asked, ghosts
+}
+
+// findNames makes the names known that are in the words of a request. The ledger may have had them
+// when they were not known yet.
+func findNames(in []llmadapter.Incoming, by *redact.Redactor) {
+	if !by.Detects() {
+		return
+	}
+	for i := range in {
+		if m := &in[i]; !m.IsSystem() && m.Role != "assistant" {
+			by.Text(m.Text())
+		}
+	}
 }
 
 // incoming returns a request's messages as package echo takes them, with texts as the ledger has

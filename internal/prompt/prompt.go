@@ -37,6 +37,9 @@ func New(t *agents.Turn, llm *memory.LLMSettings, p *Plan, hide *redact.Redactor
 	return &Prompt{turn: t, llm: llm, plan: p, arrivedMS: arrivedMS, stream: p == nil || p.req.Stream, hide: hide}
 }
 
+// Hide sets what replaces personal data from now on.
+func (p *Prompt) Hide(by *redact.Redactor) { p.hide = by }
+
 // Stream reports whether a stream is asked for.
 func (p *Prompt) Stream() bool { return p.stream }
 

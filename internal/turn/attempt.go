@@ -16,6 +16,7 @@ import (
 	"github.com/heardlog/heardlog/internal/toolbox"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // attempt is a request to one upstream and, once the upstream answers, its response.
@@ -51,6 +52,9 @@ type asker struct {
 // heard a part of it, which no other upstream can continue.
 func (x *exchange) ask(p *prompt.Prompt) (*attempt, error) {
 	q := &asker{exchange: x, prompt: p, targets: x.targets(), began: x.cfg.Now()}
+	if err := q.findNames(); err != nil {
+		return nil, err
+	}
 	for round := 0; ; round++ {
 		var last error
 		for t, ticket := q.next(); t != nil; t, ticket = q.next() {
@@ -74,6 +78,20 @@ func (x *exchange) ask(p *prompt.Prompt) (*attempt, error) {
 			return nil, llmadapter.CauseFault(context.Cause(x.ctx), last)
 		}
 	}
+}
+
+// findNames has a detector find the names in what the upstreams are given, if they are to see none.
+func (q *asker) findNames() error {
+	if !q.hide.HidesFromUpstream() || !q.hide.Detects() {
+		return nil
+	}
+	return q.cfg.Redact(q.ctx, &q.turn.Agent, func(r *redact.Redactor) {
+		q.turn.Known(r)
+		q.prompt.Hide(r)
+		for i := range q.targets {
+			q.prompt.Body(&q.targets[i].to)
+		}
+	})
 }
 
 // reshapes reports whether an upstream is to be asked again at once with a list in another order,
@@ -200,7 +218,7 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 		URL: t.url, APIKey: t.key, Azure: t.azure, Headers: secret.RevealMap(t.headers),
 		Body: body, Stream: q.prompt.Stream(), Connect: limits.Connect, Hidden: q.prompt.Secrets(),
 	}
-	if hide := q.cfg.Redactor(&q.turn.Agent); hide != nil {
+	if hide := q.cfg.Redactor(&q.turn.Agent).Again(); hide != nil {
 		stored := memory.Lines(slices.Values(q.turn.Ledger()))
 		call.Redact = func(said []byte) []byte { return redacted(hide, said, body, stored) }
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -33,23 +34,16 @@ type Passed struct {
 // sends. It fails as PassThrough does.
 func (r *Runner) ServeAside(w http.ResponseWriter, req *http.Request, agent *memory.Agent, in *llmadapter.Request) error {
 	now := r.cfg.Now()
-	llm, hide := r.settings(agent.Settings.LLM), r.cfg.Redactor(agent)
+	llm := r.settings(agent.Settings.LLM)
+	if err := r.hideList(req.Context(), agent, in); err != nil {
+		return err
+	}
 	a := llmadapter.Assembly{
 		Request: in, InPlace: true, Model: llm.Model, Params: questionParams(llm.Params, false),
 		To: llmadapter.Recipient{Members: llmadapter.PassedMembers()}, Shape: llm.Shape,
 	}
-	var lines []redact.Line
-	for i := range in.Messages {
-		lines = append(lines, redact.Line{Speaker: in.Messages[i].Role, Text: in.Messages[i].Text()})
-	}
-	pieces := make([][]redact.Piece, len(lines))
-	copy(pieces, hide.Spread(lines))
 	for i := range in.Messages {
 		m := &in.Messages[i]
-		if hide.HidesFromUpstream() {
-			hide := hide.Knowing(pieces[i])
-			m.Raw, m.Content, m.ToolCalls = hide.Message(m.Raw), hide.Parts(m.Content), hide.Calls(m.ToolCalls)
-		}
 		if !m.IsSystem() {
 			a.Messages = append(a.Messages, llmadapter.FromIncoming(m))
 		}
@@ -61,6 +55,27 @@ func (r *Runner) ServeAside(w http.ResponseWriter, req *http.Request, agent *mem
 	return r.PassThrough(w, req, agent.Settings.LLM, Passed{
 		Method: http.MethodPost, Path: "/chat/completions", ContentType: "application/json", Accept: req.Header.Get("Accept"),
 		Body: a.Append(make([]byte, 0, a.Size())),
+	})
+}
+
+// hideList replaces personal data in the messages of a request, if the LLM is to see none.
+func (r *Runner) hideList(ctx context.Context, agent *memory.Agent, in *llmadapter.Request) error {
+	if !r.cfg.Redactor(agent).HidesFromUpstream() {
+		return nil
+	}
+	given := slices.Clone(in.Messages)
+	var lines []redact.Line
+	for i := range given {
+		lines = append(lines, redact.Line{Speaker: given[i].Role, Text: given[i].Text()})
+	}
+	return r.cfg.Redact(ctx, agent, func(by *redact.Redactor) {
+		pieces := make([][]redact.Piece, len(lines))
+		copy(pieces, by.Spread(lines))
+		for i := range given {
+			m, hide := given[i], by.Knowing(pieces[i])
+			m.Raw, m.Content, m.ToolCalls = hide.Message(m.Raw), hide.Parts(m.Content), hide.Calls(m.ToolCalls)
+			in.Messages[i] = m
+		}
 	})
 }
 

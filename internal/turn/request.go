@@ -2,6 +2,7 @@ package turn
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -21,23 +22,33 @@ func (q *asker) recordRequest(call *llmadapter.Call) {
 		return
 	}
 	t, seqs := q.prompt.Request()
-	ledger, hide := q.turn.Ledger(), q.hide
-	done := make(chan *memory.Request, 1)
+	turn, hides, agent := *q.turn, q.hide != nil, q.turn.Agent
+	ledger := turn.Ledger()
+	ctx, done := q.ctx, make(chan *memory.Request, 1)
 	q.answer.relay.Mu.Lock()
 	q.answer.request = done
 	q.answer.relay.Mu.Unlock()
 	go func() { // settle waits for it
-		body := call.Body
-		if hide != nil {
-			body = hidden(hide, body, memory.Lines(slices.Values(ledger)))
-			for i, m := range ledger {
-				redacted := m.Redacted(hide)
-				ledger[i] = &redacted
+		body, shown := call.Body, ledger
+		if hides {
+			within, stop := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
+			defer stop()
+			err := q.cfg.Redact(within, &agent, func(r *redact.Redactor) {
+				turn.Known(r)
+				body, shown = hidden(r, call.Body, memory.Lines(slices.Values(ledger))), make([]*memory.Message, len(ledger))
+				for i, m := range ledger {
+					redacted := m.Redacted(r)
+					shown[i] = &redacted
+				}
+			})
+			if err != nil {
+				done <- nil // the record would have names in it
+				return
 			}
 		}
 		t.URL, _, _ = strings.Cut(secret.MaskURL(call.URL), "?")
 		secrets := sync.OnceValue(call.Secrets)
-		requests.Record(t, body, ledger, seqs, func(b []byte) []byte { return secrets().Remove(b) })
+		requests.Record(t, body, shown, seqs, func(b []byte) []byte { return secrets().Remove(b) })
 		done <- t
 	}()
 }
@@ -63,6 +74,9 @@ func (a *answer) record() *memory.Request {
 		return nil
 	}
 	t := <-done
+	if t == nil {
+		return nil
+	}
 	t.Tries = tries
 	return t
 }

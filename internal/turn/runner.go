@@ -39,6 +39,9 @@ type Config struct {
 	Tracing      Tracing
 	// Redactor returns what replaces personal data in an agent's texts; nil replaces nothing.
 	Redactor func(*memory.Agent) *redact.Redactor
+	// Redact runs a function with what replaces personal data in texts that are not stored in the
+	// ledger, perhaps more than once; see agents.Messages.Redact. nil uses Redactor.
+	Redact func(ctx context.Context, a *memory.Agent, fn func(*redact.Redactor)) error
 	// Remember finds what callers said earlier; nil finds nothing.
 	Remember *remember.Service
 }
@@ -84,6 +87,12 @@ func New(c Config) *Runner {
 	}
 	if c.Redactor == nil {
 		c.Redactor = func(*memory.Agent) *redact.Redactor { return nil }
+	}
+	if c.Redact == nil {
+		c.Redact = func(_ context.Context, a *memory.Agent, fn func(*redact.Redactor)) error {
+			fn(c.Redactor(a))
+			return nil
+		}
 	}
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
 	c.Drain.Time = cmp.Or(c.Drain.Time, 2*time.Minute)

@@ -151,6 +151,7 @@ func (x *exchange) begin(project, agentID string, r agents.TurnRequest) error {
 	x.trace.memory(x.arrived, x.begun)
 	x.llm = x.settings(t.Agent.Settings.LLM)
 	x.hide = x.cfg.Redactor(&t.Agent)
+	t.Known(x.hide)
 	return nil
 }
 
@@ -161,7 +162,7 @@ func (x *exchange) newPrompt(p *prompt.Plan) *prompt.Prompt {
 	if x.aside || x.turn.Passed() { // what is remembered is in the store
 		return out
 	}
-	recalled, ids, ok := out.Remember(x.ctx, x.cfg.Remember, func(tool string) { x.metrics.tools.WithLabelValues(tool).Inc() })
+	recalled, ids, ok := out.Remember(x.ctx, x.cfg.Remember, func(tool string) { x.metrics.tools.WithLabelValues(tool).Inc() }, x.hideResult)
 	x.answer.recalled = ids
 	if !ok {
 		return out
@@ -170,6 +171,19 @@ func (x *exchange) newPrompt(p *prompt.Plan) *prompt.Prompt {
 	x.metrics.recalled.WithLabelValues(recalled.Strength).Inc()
 	if x.client != nil {
 		x.client.w.Header().Set(RecallHeader, recalled.Header())
+	}
+	return out
+}
+
+// hideResult returns a tool's result as the model may see it.
+func (x *exchange) hideResult(ctx context.Context, result string) string {
+	if !x.hide.HidesFromUpstream() {
+		return result
+	}
+	out := ""
+	err := x.cfg.Redact(ctx, &x.turn.Agent, func(r *redact.Redactor) { out = string(r.JSON([]byte(result))) })
+	if err != nil {
+		return `{"error":"the memory cannot be read now"}`
 	}
 	return out
 }

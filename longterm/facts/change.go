@@ -11,6 +11,8 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // The causes of changes that no request asked for, and Fact.Reason of what was undone.
@@ -70,6 +72,9 @@ func (s *Service) Add(ctx context.Context, project, user string, n New) (f *Fact
 	if err != nil {
 		return nil, false, err
 	}
+	if n, err = s.redacted(ctx, project, n); err != nil {
+		return nil, false, err
+	}
 	reason := ""
 	switch {
 	case n.Source != nil:
@@ -109,6 +114,52 @@ func (s *Service) Add(ctx context.Context, project, user string, n New) (f *Fact
 	return f, created, err
 }
 
+// redacted returns a new fact with personal data replaced, names as in the call of its source.
+func (s *Service) redacted(ctx context.Context, project string, n New) (out New, err error) {
+	a := memory.Agent{Project: project}
+	if n.Source != nil {
+		h, err := s.cfg.Ledger.Head(ctx, project, n.Source.AgentID)
+		if err == nil {
+			a = *h.Agent
+		} else if !fault.Is(err, fault.NotFound) {
+			return n, err
+		}
+	}
+	err = s.cfg.Redact(ctx, &a, func(r *redact.Redactor) {
+		out = n
+		out.Content, out.Subject, out.Attribute, out.Topics = r.Text(n.Content), r.Text(n.Subject), r.Text(n.Attribute), redactedTopics(r, n.Topics)
+		if n.Source != nil {
+			source := *n.Source
+			source.Quote = r.Text(source.Quote)
+			out.Source = &source
+		}
+	})
+	return out, err
+}
+
+func redactedTopics(r *redact.Redactor, list []string) []string {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i] = r.Text(list[i])
+	}
+	return list
+}
+
+// redacted returns the patch with personal data replaced.
+func (p Patch) redacted(r *redact.Redactor) Patch {
+	for _, field := range []**string{&p.Content, &p.Subject, &p.Attribute} {
+		if *field != nil {
+			text := r.Text(**field)
+			*field = &text
+		}
+	}
+	if p.Topics != nil {
+		list := redactedTopics(r, *p.Topics)
+		p.Topics = &list
+	}
+	return p
+}
+
 func sameWords(a, b *Fact) bool {
 	return a.Content == b.Content && a.Kind == b.Kind && a.Subject == b.Subject && a.Attribute == b.Attribute && slices.Equal(a.Topics, b.Topics)
 }
@@ -134,12 +185,20 @@ func (s *Service) Change(ctx context.Context, project, user, id string, p Patch)
 		return nil, err
 	}
 	newID := s.cfg.NewID()
+	asked := p
+	err = s.cfg.Redact(ctx, &memory.Agent{Project: project}, func(r *redact.Redactor) { p = asked.redacted(r) })
+	if err != nil {
+		return nil, err
+	}
 	err = s.update(ctx, project, user, func(t *change) error {
 		old, err := t.open(id)
 		if err != nil {
 			return err
 		}
 		f = edit(old)
+		if err := asked.apply(edit(old)); err != nil { // which refuses what must not be kept even if it is replaced
+			return err
+		}
 		if err := p.apply(f); err != nil {
 			return err
 		}

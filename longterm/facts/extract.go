@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // Limits of an extraction.
@@ -103,16 +104,26 @@ func (s *Service) extract(ctx context.Context, project, user, answer string, x *
 	if err != nil && !refused {
 		return out, err
 	}
-	for i, raw := range entries {
-		c := candidate{index: i}
-		if refused {
-			c.reject(ReasonConsent, "the caller's consent does not allow to keep facts")
-		} else {
-			c.check(raw, x)
+	agent := memory.Agent{Project: project}
+	if x.agent != nil {
+		agent = *x.agent
+	}
+	err = s.cfg.Redact(ctx, &agent, func(r *redact.Redactor) {
+		x.list = nil
+		for i, raw := range entries {
+			c := candidate{index: i}
+			if refused {
+				c.reject(ReasonConsent, "the caller's consent does not allow to keep facts")
+			} else {
+				c.check(raw, x, r)
+			}
+			if c.op != "none" || c.rejected != nil {
+				x.list = append(x.list, &c)
+			}
 		}
-		if c.op != "none" || c.rejected != nil {
-			x.list = append(x.list, &c)
-		}
+	})
+	if err != nil {
+		return out, err
 	}
 	ids := make([]string, len(x.list))
 	for i := range ids {
@@ -154,6 +165,7 @@ func (s *Service) unlessErased(ctx context.Context, project, user string, list [
 // extraction is one answer with the call that it is about.
 type extraction struct {
 	agentID string
+	agent   *memory.Agent // nil without agentID
 	version memory.Version
 	msgs    []memory.Message // of the call that count, in order
 	list    []*candidate
@@ -177,7 +189,7 @@ func (s *Service) load(ctx context.Context, project, user string, x *extraction)
 	if err != nil {
 		return err
 	}
-	x.version = memory.Version{Rev: h.Rev}
+	x.agent, x.version = h.Agent, memory.Version{Rev: h.Rev}
 	if v, ok := versions[x.agentID]; ok {
 		x.version = v // from before the head: what came between is checked again
 	}
@@ -224,8 +236,8 @@ func (c *candidate) reject(reason, detail string) {
 	c.rejected = &Rejection{Index: c.index, Reason: reason, Detail: detail, Content: clip(c.new.Content)}
 }
 
-// check checks an entry against its call.
-func (c *candidate) check(raw json.RawMessage, x *extraction) {
+// check checks an entry, in which r replaces personal data, against its call.
+func (c *candidate) check(raw json.RawMessage, x *extraction, r *redact.Redactor) {
 	var in Item
 	if err := json.Unmarshal(raw, &in); err != nil || raw[0] != '{' {
 		c.reject(ReasonInvalid, "the entry is not an object with the fields of a fact")
@@ -242,12 +254,12 @@ func (c *candidate) check(raw json.RawMessage, x *extraction) {
 		c.reject(ReasonInvalid, "op: must be add, supersede or none, not "+clip(in.Op))
 		return
 	}
-	c.new = New{Content: strings.TrimSpace(in.Content), Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, By: ByExtractor, Cause: "extraction"}
 	if secretIn(slices.Concat([]string{in.Content, in.Quote, in.Subject, in.Attribute}, in.Topics)...) != "" {
-		c.new.Content = ""
 		c.reject(ReasonSecret, "secrets are not kept as facts")
 		return
 	}
+	in.Content, in.Quote, in.Subject, in.Attribute, in.Topics = r.Text(in.Content), r.Text(in.Quote), r.Text(in.Subject), r.Text(in.Attribute), redactedTopics(r, in.Topics)
+	c.new = New{Content: strings.TrimSpace(in.Content), Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, By: ByExtractor, Cause: "extraction"}
 	if x.agentID != "" {
 		c.new.Source = &Source{AgentID: x.agentID, FromSeq: max(in.FromSeq, x.least), ToSeq: in.ToSeq, Quote: in.Quote, Speaker: speakerOf(&in), Read: x.to.UpTo}
 		if strings.TrimSpace(in.Quote) == "" {

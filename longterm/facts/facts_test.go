@@ -45,6 +45,7 @@ func newKit(t testing.TB, edit func(*facts.Config)) *kit {
 	k.calls = agents.NewService(agents.Config{Ledger: store, Now: now, NewID: newID})
 	k.config = facts.Config{
 		Store: store, Upkeep: store, Ledger: store, Items: store, Callers: &callers{keep: true}, Now: now, NewID: newID, Events: k, Count: func(string, string) {},
+		Redact: k.calls.Messages.Redact,
 	}
 	if edit != nil {
 		edit(&k.config)

@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/longterm/resident"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memories"
+	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/store/record"
 )
 
@@ -35,6 +36,9 @@ type Config struct {
 	Now     func() time.Time
 	NewID   func() string // sortable by time
 	Events  Events
+	// Redact runs a function with what replaces personal data in texts about a call, perhaps more
+	// than once; see agents.Messages.Redact. Of the agent, only Project may be set.
+	Redact func(ctx context.Context, a *memory.Agent, fn func(*redact.Redactor)) error
 	// HalfLife is the time after which half of a fact's confidence is left if it is not seen again;
 	// 0 = it stays.
 	HalfLife time.Duration

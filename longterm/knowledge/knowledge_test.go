@@ -40,7 +40,7 @@ type bases struct {
 
 // with returns a service on a store, with what tests do not set.
 func with(t *testing.T, store record.Store, c knowledge.Config, log io.Writer) bases {
-	c.Store, c.Redact = store, func(string) *redact.Redactor { return nil }
+	c.Store, c.Redact = store, func(_ context.Context, _ string, fn func(*redact.Redactor)) error { fn(nil); return nil }
 	if c.MaxMB == 0 {
 		c.MaxMB = 64
 	}

@@ -23,8 +23,9 @@ type Config struct {
 	Sealed bool
 	Now    func() time.Time
 	NewID  func() string // of imports; the IDs sort by time
-	// Redact returns what replaces personal data in a project's entries, or nil.
-	Redact func(project string) *redact.Redactor
+	// Redact runs a function with what replaces personal data in a project's entries, perhaps more
+	// than once; see agents.Messages.Redact.
+	Redact func(ctx context.Context, project string, fn func(*redact.Redactor)) error
 }
 
 // Service keeps knowledge bases. Its methods are safe for concurrent use. Imports
@@ -155,7 +156,7 @@ func (s *Service) Put(ctx context.Context, project, name string, e Entry, ifVers
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := s.checkEntry(&b, schema, "", &e); err != nil {
+	if err := s.checkEntry(ctx, &b, schema, &e); err != nil {
 		return Entry{}, err
 	}
 	list := []Entry{e}
@@ -164,11 +165,19 @@ func (s *Service) Put(ctx context.Context, project, name string, e Entry, ifVers
 }
 
 // checkEntry checks an entry that is to be stored in a base.
-func (s *Service) checkEntry(b *Base, schema *jsonschema.Schema, field string, e *Entry) error {
-	if err := e.check(field, s.cfg.Redact(b.Project)); err != nil {
+func (s *Service) checkEntry(ctx context.Context, b *Base, schema *jsonschema.Schema, e *Entry) error {
+	given := *e
+	var err error
+	if unchecked := s.cfg.Redact(ctx, b.Project, func(r *redact.Redactor) {
+		*e = given
+		err = e.check("", r)
+	}); unchecked != nil {
+		return unchecked
+	}
+	if err != nil {
 		return err
 	}
-	return meets(schema, field+"data", e.Data)
+	return meets(schema, "data", e.Data)
 }
 
 // store stores entries of different IDs in a base, and sets them to what it then holds.

@@ -83,7 +83,10 @@ func (w *work) store(ctx context.Context, b *Base, schema *jsonschema.Schema, dr
 		d := &drafts[i]
 		err := d.err
 		if err == nil {
-			err = w.s.checkEntry(b, schema, "", &d.Entry)
+			err = w.s.checkEntry(ctx, b, schema, &d.Entry)
+		}
+		if fault.Is(err, fault.Unavailable) {
+			return err // the job is tried again
 		}
 		if err != nil {
 			if w.m.Failed++; len(w.m.Faults) < maxFaults {

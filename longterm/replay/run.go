@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/job"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/requests"
 	"github.com/heardlog/heardlog/store/record"
 )
@@ -227,11 +228,19 @@ func (s *Service) ask(ctx context.Context, project string, t *Target, r *Replay,
 		return nil, err
 	}
 	out := &Result{TookMS: a.Took.Milliseconds()}
-	if f := a.Failure.Redacted(s.cfg.Memory.Messages.Redactor(h.Agent)); f != nil {
+	var f *memory.Failure
+	var m memory.Message
+	err = s.cfg.Memory.Messages.Redact(ctx, h.Agent, func(r *redact.Redactor) {
+		f = a.Failure.Redacted(r)
+		m = memory.Message{Role: memory.Assistant, Content: a.Text, ToolCalls: a.ToolCalls}.Redacted(r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f != nil {
 		out.Error, out.Status = text.Clip(f.Message, 500), f.Code
 		return out, nil
 	}
-	m := memory.Message{Role: memory.Assistant, Content: a.Text, ToolCalls: a.ToolCalls}.Redacted(s.cfg.Memory.Messages.Redactor(h.Agent))
 	out.Content, out.Finish, out.Model = text.Clip(m.Content, maxText), a.Finish, a.Model
 	if len(m.ToolCalls) <= maxText {
 		out.ToolCalls = m.ToolCalls

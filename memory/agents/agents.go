@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // Agents starts, changes, finds and ends agents. An agent is one call, from join to leave: while it
@@ -70,31 +71,21 @@ func (s *Agents) Join(ctx context.Context, r JoinRequest) (memory.Agent, error) 
 	if r.ID != "" {
 		a.ID = r.ID
 	}
-	redactor := s.messages.Redactor(&a)
-	a = a.Redacted(redactor)
-	var c memory.Change
 	taken, err := s.inherit(ctx, &a, r.Inherit)
 	if err != nil {
 		return memory.Agent{}, err
 	}
-	h := memory.NewHead(a, nil, 0).Apply(memory.Change{Append: taken})
-	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
-		c.Append = append(c.Append, s.messages.ownMessage(&h, memory.SourceGreeting, a.Settings.LLM.Fill(g), 1, now))
-	}
-	ev, err := s.messages.event(&a, event.Joined, 1, 0, now, EventFacts{})
+	var c memory.Change
+	err = s.messages.checked(ctx, a.Project, func(l *redact.Lookup) (err error) {
+		joined := a
+		if c, err = s.first(&joined, taken, l); err == nil {
+			a = joined
+		}
+		return err
+	})
 	if err != nil {
 		return memory.Agent{}, err
 	}
-	c.Events = ev
-	redactChange(&c, redactor)
-	c.Measure()
-	if err := s.messages.addEvents(&a, 1, &c, nil); err != nil { // it replaces nothing
-		return memory.Agent{}, err
-	}
-	inherited := memory.Change{Append: taken}
-	redactChange(&inherited, redactor)
-	c.Append = append(inherited.Append, c.Append...) // events are not sent about inherited messages
-	a.Settings.Memory.NoteInstructions(&c)
 	if err := s.cfg.Quota.Room(a.Project, len(c.Append), bytesOf(c.Append)); err != nil {
 		return memory.Agent{}, err
 	}
@@ -114,7 +105,7 @@ func (s *Agents) Join(ctx context.Context, r JoinRequest) (memory.Agent, error) 
 	}
 	s.cfg.Observe.Appended(len(c.Append))
 	s.cfg.Quota.Stored(a.Project, len(c.Append), bytesOf(c.Append))
-	h = h.Apply(c)
+	h := memory.NewHead(a, nil, 0).Apply(c)
 	s.timers.poke(s.timers.dueOf(&h), stored.Ref())
 	if s.messages.mayMakeSummaries(&stored) {
 		s.cfg.Summaries.Changed(stored.Project, stored.ID)
@@ -123,6 +114,43 @@ func (s *Agents) Join(ctx context.Context, r JoinRequest) (memory.Agent, error) 
 		s.cfg.Changed(stored.Project, stored.ID, n)
 	}
 	return stored, nil
+}
+
+// first returns the first change of a new agent, with the messages that it takes over, and redacts
+// the agent. l is as for withEffects.
+func (s *Agents) first(a *memory.Agent, taken []memory.Message, l *redact.Lookup) (c memory.Change, err error) {
+	if l != nil {
+		a.Settings.Names = l.Begin(a.Settings.Names)
+	}
+	redactor := s.messages.Redactor(a)
+	inherited := memory.Change{Append: taken, Copies: true}
+	if err := inherited.Known(redactor, nil); err != nil {
+		return c, err
+	}
+	if a.Settings.Memory.Inherited != nil {
+		redactor.Again().Text(a.Settings.Memory.Summary)
+	}
+	redactChange(&inherited, redactor)
+	*a = a.Redacted(redactor)
+	h := memory.NewHead(*a, nil, 0).Apply(memory.Change{Append: taken})
+	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
+		c.Append = append(c.Append, s.messages.ownMessage(&h, memory.SourceGreeting, a.Settings.LLM.Fill(g), 1, a.StartMS))
+	}
+	if c.Events, err = s.messages.event(a, event.Joined, 1, 0, a.StartMS, EventFacts{}); err != nil {
+		return c, err
+	}
+	redactChange(&c, redactor)
+	c.Measure()
+	if err := s.messages.addEvents(a, 1, &c, nil); err != nil { // it replaces nothing
+		return c, err
+	}
+	c.Append = append(inherited.Append, c.Append...) // events are not sent about inherited messages
+	a.Settings.Memory.NoteInstructions(&c)
+	if l != nil {
+		a.Settings.Names, _ = l.End()
+		err = unchecked(l)
+	}
+	return c, err
 }
 
 // Agent returns an agent, live or ended, or fault.NotFound.

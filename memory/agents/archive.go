@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // PastRetention reports whether an agent that ended at endMS would have been erased by now.
@@ -16,7 +17,20 @@ func (s *Agents) PastRetention(endMS int64) bool {
 // apply. It returns fault.Conflict if the ID is taken.
 func (s *Agents) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
 	c := memory.Change{Append: msgs}
-	if err := s.messages.redact(ctx, &c, nil, s.messages.Redactor(&a)); err != nil {
+	err := s.messages.checked(ctx, a.Project, func(l *redact.Lookup) error {
+		c.Append = msgs
+		if l == nil {
+			return s.messages.redact(ctx, &c, nil, s.messages.Redactor(&a))
+		}
+		of := a
+		of.Settings.Names = l.Begin(a.Settings.Names)
+		if err := s.messages.redact(ctx, &c, nil, s.messages.Redactor(&of)); err != nil {
+			return err
+		}
+		a.Settings.Names, _ = l.End()
+		return unchecked(l)
+	})
+	if err != nil {
 		return err
 	}
 	a.Settings.Memory.NoteInstructions(&c)
@@ -36,7 +50,7 @@ func (s *Agents) CreateArchived(ctx context.Context, a memory.Agent, msgs []memo
 // and fault.Conflict for one that runs here.
 func (s *Agents) UpdateArchived(ctx context.Context, project, id string, decide memory.Decision) error {
 	var updated *memory.Agent
-	err := s.cfg.Ledger.Update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.messages.plain(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		updated = nil
 		if h := view.Head(); !h.Agent.Archived() {
 			return memory.Change{}, fault.At(fault.Conflict, "agent_id", "%q is an agent that runs here, whose record is its own", id)
@@ -44,10 +58,9 @@ func (s *Agents) UpdateArchived(ctx context.Context, project, id string, decide 
 		c, err := decide(view)
 		if err == nil {
 			h := view.Head()
-			if err = s.messages.redact(ctx, &c, view, s.messages.Redactor(h.Agent)); err != nil {
-				return memory.Change{}, err
+			if err = s.messages.redact(ctx, &c, view, s.messages.Redactor(h.Agent)); err == nil {
+				err = c.Mark(view)
 			}
-			err = c.Mark(view)
 			c.MarkMemory(&h)
 		}
 		if err == nil {

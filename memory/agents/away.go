@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // Away takes the changes of turns while the store is away; see package memory/away.
@@ -40,12 +41,22 @@ func (s *Turns) HeadForTurn(ctx context.Context, project, id string) (h memory.H
 // updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
 // hold it is update.
 func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.Decision, o *openAnswer, hold bool) (durable func() error, err error) {
+	ctx = Withholding(ctx)
 	if s.cfg.Away == nil {
 		if !hold {
 			return nil, s.messages.update(ctx, ref, decide)
 		}
 		return s.messages.updateEarly(ctx, ref, decide, o.stop)
 	}
+	err = s.messages.checked(ctx, ref.Project, func(l *redact.Lookup) (err error) {
+		durable, err = s.updateAway(ctx, ref, l, decide, o, hold)
+		return err
+	})
+	return durable, err
+}
+
+// updateAway is updateTurn where turns may go on without the store. l is as for withEffects.
+func (s *Turns) updateAway(ctx context.Context, ref memory.Ref, l *redact.Lookup, decide memory.Decision, o *openAnswer, hold bool) (durable func() error, err error) {
 	e, done := &effects{}, make(chan struct{})
 	after := func(passed bool, err error) {
 		switch {
@@ -69,7 +80,7 @@ func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.De
 			}
 		}
 	}
-	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.messages.withEffects(ctx, e, decide), hold, late)
+	early, passed, err := s.cfg.Away.Update(ctx, ref.Project, ref.ID, s.messages.withEffects(ctx, e, l, decide), hold, late)
 	if err != nil {
 		return nil, err
 	}

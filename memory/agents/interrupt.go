@@ -72,7 +72,8 @@ func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRe
 		if turn == nil && len(cut) > 0 {
 			turn = &cut[0]
 		}
-		r := r.redacted(view, s.messages.Redactor(h.Agent))
+		redactor := s.messages.Redactor(h.Agent)
+		r := r.redacted(view, redactor)
 		m, err := cutTarget(view, turn, r.Heard)
 		if err != nil || m.Seq == 0 {
 			switch {
@@ -86,7 +87,7 @@ func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRe
 		if !says && len(cut) > 0 && m.Method != memory.DisconnectOnly {
 			return memory.Change{}, nil // an earlier answer of the same turn
 		}
-		m, changed, err := m.WithEvidence(r.evidence(m, rate, s.messages.NowMS()), s.messages.NowMS())
+		m, changed, err := m.Renamed(redactor).WithEvidence(r.evidence(m, rate, s.messages.NowMS()), s.messages.NowMS())
 		if err != nil || !changed {
 			return memory.Change{}, err
 		}

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"crypto/sha256"
 	"math"
 
 	"github.com/heardlog/heardlog/internal/cache"
@@ -20,6 +21,8 @@ type Messages struct {
 	policies *Policies
 	// redactors are those of sets of rules, by their JSON.
 	redactors *cache.Cache[string, *redact.Redactor]
+	// found is what the detector has found in texts of projects; see foundKey.
+	found *cache.Cache[[sha256.Size]byte, *findings]
 }
 
 // NowMS returns the current time, Unix ms.

@@ -37,7 +37,9 @@ func (p *planner) run(plan Plan, answering bool) error {
 // apply adds to the Change what a plan brings.
 func (p *planner) apply(plan Plan, answering bool) error {
 	for _, e := range plan.Evidence {
-		if err := p.replace(e.Seq, func(m memory.Message) (memory.Message, bool, error) { return m.WithEvidence(e, p.now) }); err != nil {
+		if err := p.replace(e.Seq, func(m memory.Message) (memory.Message, bool, error) {
+			return m.Renamed(p.redactor).WithEvidence(e, p.now)
+		}); err != nil {
 			return err
 		}
 	}

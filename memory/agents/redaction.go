@@ -10,24 +10,40 @@ import (
 
 // Redactor returns what replaces personal data in the agent's texts, by the rules of its project
 // and its own. It is nil if there are none.
+//
+// Names are replaced in texts of which it is known what names they have. Any other text becomes
+// "[withheld]" where a detector is set; see Redact, and withNames for what stands in decisions.
 func (s *Messages) Redactor(a *memory.Agent) *redact.Redactor {
+	r, upstream := s.patterns(a)
+	d := s.detects(a.Project)
+	if d == nil {
+		return r
+	}
+	if names := a.Settings.Names; names != nil && names.Lookup != nil {
+		return r.With(names.Lookup, upstream)
+	}
+	return r.With(s.lookup(a.Project, d).Read(a.Settings.Names), upstream)
+}
+
+// patterns returns what replaces what rules alone find, nil for nothing, and Rules.Upstream.
+func (s *Messages) patterns(a *memory.Agent) (r *redact.Redactor, upstream string) {
 	rules := a.Settings.Redact
 	if s.cfg.Redact != nil {
 		rules = s.cfg.Redact(a.Project).With(rules)
 	}
 	if rules.Zero() {
-		return nil
+		return nil, rules.Upstream
 	}
 	key, err := json.Marshal(rules)
 	if err != nil {
-		return redact.New(rules) // cannot happen
+		return redact.New(rules), rules.Upstream // cannot happen
 	}
 	r, ok := s.redactors.Get(string(key))
 	if !ok {
 		r = redact.New(rules)
 		s.redactors.Set(string(key), r)
 	}
-	return r
+	return r, rules.Upstream
 }
 
 // maxRedactors limits how many compiled sets of rules are kept.
@@ -38,13 +54,13 @@ const maxRedactors = 1000
 func (t *Turn) showOriginals(r *redact.Redactor) {
 	for i, m := range t.Context {
 		j := slices.IndexFunc(t.added, func(a memory.Message) bool { return a.Seq == m.Seq })
-		if j >= 0 && (m.Paused() || t.added[j].Redacted(r).Content == m.Content) {
+		if j >= 0 && (m.Hidden() || t.added[j].Redacted(r).Content == m.Content) {
 			t.Context[i] = &t.added[j]
 		}
 	}
 }
 
-// redact replaces personal data in all that a change stores.
+// redactChange replaces personal data in all that a change stores.
 func redactChange(c *memory.Change, r *redact.Redactor) {
 	if r == nil {
 		return

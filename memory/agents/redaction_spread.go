@@ -11,6 +11,14 @@ import (
 
 // redact replaces personal data in all that a change stores. view is nil for a new agent.
 func (s *Messages) redact(ctx context.Context, c *memory.Change, view memory.AgentView, r *redact.Redactor) error {
+	if r == nil {
+		return nil
+	}
+	if view != nil {
+		if err := c.Known(r, view); err != nil {
+			return err
+		}
+	}
 	err := s.redactSpread(ctx, c, view, r)
 	redactChange(c, r)
 	return err
@@ -92,7 +100,11 @@ func (e *edit) redact(r *redact.Redactor) (changed []memory.Message) {
 		if len(pieces) == 0 {
 			continue
 		}
-		m := e.after[at[i]].Redacted(r.Knowing(pieces))
+		by := r
+		if bySeq(e.stored, e.after[at[i]].Seq) >= 0 {
+			by = r.Again()
+		}
+		m := e.after[at[i]].Redacted(by.Knowing(pieces))
 		if m.Made().Was != nil { // only records that are dropped refer to it
 			m.Amend(func(d *memory.Details) { d.Was = nil })
 		}

@@ -116,7 +116,7 @@ const retryCheck = 5 * time.Second
 
 // checkTimers does what is due for one agent and plans the next check.
 func (s *Agents) checkTimers(ctx context.Context, e dueEntry) {
-	ctx, stop := context.WithTimeout(ctx, checkTimeout)
+	ctx, stop := context.WithTimeout(Withholding(ctx), checkTimeout)
 	defer stop()
 	h, err := s.cfg.Ledger.Head(ctx, e.Project, e.ID)
 	again := time.Time{} // no sooner

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"crypto/sha256"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/budget"
@@ -67,6 +68,8 @@ type Config struct {
 	// after they were stored, with bodies that hold them as they are now. was are the messages
 	// before, and more; nil returns none.
 	Reworded func(ctx context.Context, project, agentID string, was, is []memory.Message) ([]memory.Event, error)
+	// Detector finds names in the texts of projects; nil finds none.
+	Detector Detector
 	// Retention is how long an ended agent is kept; 0 = for ever.
 	Retention time.Duration
 	// SettleWait is how long a call that cuts an answer waits for it to be stored; 0 = 2 s.
@@ -123,6 +126,7 @@ func NewService(cfg Config) *Service {
 	messages := &Messages{
 		cfg: &cfg, live: live, timers: due, policies: policies,
 		redactors: cache.New[string, *redact.Redactor](maxRedactors, nil),
+		found:     cache.New[[sha256.Size]byte](maxFound, func(f *findings) int64 { return int64(128 + 40*len(f.found)) }),
 	}
 	turns := &Turns{cfg: &cfg, live: live, timers: due, policies: policies, messages: messages, peers: others}
 	return &Service{

@@ -79,7 +79,7 @@ func (s *Agents) inherit(ctx context.Context, a *memory.Agent, mode memory.Inher
 	}
 	old, m := &h.Agent.Settings.Memory, &a.Settings.Memory
 	in := memory.Inherited{From: from.ID, Mode: mode, Summary: old.Summary != ""}
-	m.Summary, m.SummaryMS = old.Summary, old.SummaryMS
+	m.Summary, m.SummaryMS, a.Settings.Names = old.Summary, old.SummaryMS, h.Agent.Settings.Names
 	if old.Inherited != nil {
 		in.Ancestors = old.Inherited.Ancestors
 	}

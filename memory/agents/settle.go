@@ -35,7 +35,7 @@ func (s *Turns) Settle(ctx context.Context, t *Turn, a Answer) (memory.Message, 
 	if err := s.Durable(t); err != nil { // there is no question to this answer
 		return memory.Message{}, err
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, stop := context.WithTimeout(Withholding(context.WithoutCancel(ctx)), settleTimeout)
 	defer stop()
 	now := s.messages.NowMS()
 	out := a.message(now)
@@ -193,7 +193,7 @@ func rootCause(err error) error {
 
 // Complete adds, after Settle, what a drained upstream produced in full.
 func (s *Turns) Complete(ctx context.Context, t *Turn, generated string) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, stop := context.WithTimeout(Withholding(context.WithoutCancel(ctx)), settleTimeout)
 	defer stop()
 	return s.messages.update(ctx, t.Agent.Ref(), func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()

@@ -55,7 +55,7 @@ func (s *Messages) Stored(ctx context.Context, project, id string, m memory.Mess
 		return false, nil
 	}
 	found := false
-	err := s.cfg.Ledger.Update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+	err := s.plain(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
 		m := withIDs([]memory.Message{m}, s.Redactor(h.Agent))[0]
 		known, err := knownIDs(view, []memory.Message{m})

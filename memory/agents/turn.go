@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -160,6 +161,21 @@ func (t *Turn) Ledger() []*memory.Message {
 		}
 	}
 	return out
+}
+
+// Known reports to a redactor the messages that were stored before the call, so that no detector
+// checks them again.
+func (t *Turn) Known(r *redact.Redactor) {
+	if !r.Detects() {
+		return
+	}
+	r = r.Again()
+	for _, m := range t.Ledger() {
+		if !slices.ContainsFunc(t.added, func(a memory.Message) bool { return a.Seq == m.Seq }) {
+			m.Redacted(r)
+		}
+	}
+	r.Text(t.Summary)
 }
 
 // Added returns the messages that this call brought.

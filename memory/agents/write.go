@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // update applies a decision and, once it is stored, informs the agent's followers.
@@ -21,28 +22,32 @@ func (s *Messages) update(ctx context.Context, ref memory.Ref, decide memory.Dec
 // Ledger.UpdateEarly. durable waits until the change is on disk and returns the error of update; it
 // is nil if the change is on disk already. lost is called as soon as that fails.
 func (s *Messages) updateEarly(ctx context.Context, ref memory.Ref, decide memory.Decision, lost func(error)) (durable func() error, err error) {
-	e, done := &effects{}, make(chan struct{})
-	var outcome error
-	early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.withEffects(ctx, e, decide), func(err error) {
-		if outcome = err; err == nil {
+	err = s.checked(ctx, ref.Project, func(l *redact.Lookup) error {
+		e, done := &effects{}, make(chan struct{})
+		var outcome error
+		early, err := s.cfg.Ledger.UpdateEarly(ctx, ref.Project, ref.ID, s.withEffects(ctx, e, l, decide), func(err error) {
+			if outcome = err; err == nil {
+				s.afterCommit(ref, e)
+			}
+			close(done)
+			if err != nil {
+				lost(err)
+			}
+		})
+		switch {
+		case err != nil:
+			return err
+		case !early:
 			s.afterCommit(ref, e)
+			return nil
 		}
-		close(done)
-		if err != nil {
-			lost(err)
+		durable = func() error {
+			<-done
+			return outcome
 		}
+		return nil
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case !early:
-		s.afterCommit(ref, e)
-		return nil, nil
-	}
-	return func() error {
-		<-done
-		return outcome
-	}, nil
+	return durable, err
 }
 
 // effects is what follows from a stored change.
@@ -55,8 +60,19 @@ type effects struct {
 	timed            *memory.Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 }
 
-// withEffects returns decide with what goes with every change. e receives the result.
-func (s *Messages) withEffects(ctx context.Context, e *effects, decide memory.Decision) memory.Decision {
+// withEffects returns decide with what goes with every change. e receives the result. l replaces
+// names, nil if no detector is set for the project.
+func (s *Messages) withEffects(ctx context.Context, e *effects, l *redact.Lookup, decide memory.Decision) memory.Decision {
+	named := withNames(l, s.withoutNames(ctx, e, decide))
+	return func(view memory.AgentView) (memory.Change, error) {
+		c, err := named(view)
+		e.change = c
+		return c, err
+	}
+}
+
+// withoutNames is withEffects but for what withNames does.
+func (s *Messages) withoutNames(ctx context.Context, e *effects, decide memory.Decision) memory.Decision {
 	return func(view memory.AgentView) (memory.Change, error) {
 		c, err := decide(view)
 		if err != nil {
@@ -90,7 +106,7 @@ func (s *Messages) withEffects(ctx context.Context, e *effects, decide memory.De
 			return memory.Change{}, err
 		}
 		c.MarkMemory(&head)
-		e.change, e.rev, e.timed = c, head.Rev, nil
+		e.rev, e.timed = head.Rev, nil
 		e.ended, e.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		e.saveEvery = agent.Settings.Memory.Checkpoints.EverySeconds
 		m := &agent.Settings.Memory
@@ -175,7 +191,9 @@ func (s *Messages) checkRoom(h *memory.Head, c *memory.Change) error {
 // writes go through it, those that Away has kept too.
 func (s *Messages) Apply(ctx context.Context, project, id string, decide memory.Decision) error {
 	var e effects
-	err := s.cfg.Ledger.Update(ctx, project, id, s.withEffects(ctx, &e, decide))
+	err := s.checked(ctx, project, func(l *redact.Lookup) error {
+		return s.cfg.Ledger.Update(ctx, project, id, s.withEffects(ctx, &e, l, decide))
+	})
 	if err == nil {
 		s.afterCommit(memory.Ref{Project: project, ID: id}, &e)
 	}

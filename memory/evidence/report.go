@@ -168,7 +168,7 @@ func (r *Report) fits(m *memory.Message, offset int64) bool {
 		return true
 	case r.Named && m.UpstreamID != "":
 		return false
-	case m.Paused() && r.Turn != nil:
+	case m.Hidden() && r.Turn != nil:
 		return m.TurnID == *r.Turn+offset
 	case r.Generated != "":
 		prefix, ok := heard.Align(whole, r.Generated)

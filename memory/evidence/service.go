@@ -7,6 +7,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // Service records reports in a memory.
@@ -106,8 +107,14 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	if err != nil {
 		return nil, err
 	}
-	redactor := s.Memory.Messages.Redactor(head.Agent)
-	reports = redacted(slices.Clone(reports), redactor, recent)
+	given, answers := reports, recent
+	err = s.Memory.Messages.Redact(ctx, head.Agent, func(r *redact.Redactor) {
+		reports = redacted(slices.Clone(given), r, recent)
+		answers = renamed(recent, r)
+	})
+	if err != nil {
+		return nil, err
+	}
 	now := s.Memory.Messages.NowMS()
 	if slices.ContainsFunc(reports, func(r Report) bool { return r.HeardMS != nil }) {
 		rate := agents.SpeakingRate(recent)
@@ -118,7 +125,7 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	var out []Recorded
 	var revs []int64 // of the answers when they were evaluated
 	changes := false
-	for i, m := range match(reports, recent) {
+	for i, m := range match(reports, answers) {
 		if m == nil {
 			continue
 		}
@@ -154,4 +161,16 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 		return c, nil
 	})
 	return out, err
+}
+
+// renamed returns messages with the names replaced that have become known since they were stored.
+func renamed(list []memory.Message, r *redact.Redactor) []memory.Message {
+	if !r.Detects() {
+		return list
+	}
+	out := make([]memory.Message, len(list))
+	for i := range list {
+		out[i] = list[i].Renamed(r)
+	}
+	return out
 }

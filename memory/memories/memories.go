@@ -2,6 +2,7 @@ package memories
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/hold"
+	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/requests"
 	"github.com/heardlog/heardlog/memory/window"
 	"github.com/heardlog/heardlog/store/record"
@@ -76,20 +78,27 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 			if err != nil {
 				return Item{}, err
 			}
-			if stored.Paused() {
+			if stored.Hidden() {
 				return asItem(project, id, *stored), nil
 			}
-			m = m.Redacted(s.Memory.Messages.Redactor(&agent))
-			return asItem(project, id, *stored), sameItem(stored, &m)
+			var differs error
+			err = s.Memory.Messages.Redact(ctx, &agent, func(r *redact.Redactor) {
+				again := m.Redacted(r)
+				old := stored.Renamed(r)
+				differs = sameItem(&old, &again)
+			})
+			return asItem(project, id, *stored), cmp.Or(err, differs)
 		}
 		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Stopped {
 			return Item{}, err
 		}
 	}
 	own := ownAgent(project)
-	m = m.Redacted(s.Memory.Messages.Redactor(&own))
+	given := m
 	var out memory.Message
 	add := func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		m := given.Redacted(s.Memory.Messages.Redactor(h.Agent))
 		if m.ID != "" {
 			known, err := view.ByIDs([]string{m.ID})
 			if err != nil {
@@ -100,7 +109,6 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 				return memory.Change{}, sameItem(&stored, &m)
 			}
 		}
-		h := view.Head()
 		if err := s.checkItems(&h); err != nil {
 			return memory.Change{}, err
 		}

@@ -5,9 +5,9 @@ import "strings"
 // maxGap limits, in bytes, what one name may stand for in Fit.
 const maxGap = 160
 
-// Fit reports whether a text is what a stored text was before pieces of it were replaced, and
-// returns these pieces. A text cannot be recognized by the rules alone if a piece is only a part of
-// a number, which other messages have the rest of.
+// Fit reports whether a text, in which is replaced what is whole in it, is what a stored text was
+// before more was replaced, and returns these pieces. A text cannot be recognized by the rules alone
+// if a piece is only a part of a number, which other messages have the rest of.
 func Fit(stored, said string) (pieces []Piece, ok bool) {
 	masks := masks(stored)
 	at := 0 // in stored
@@ -45,8 +45,8 @@ func Fit(stored, said string) (pieces []Piece, ok bool) {
 	return pieces, said == stored[at:]
 }
 
-// mayBe reports whether a text may have been replaced by a name: it is a number, written or spoken,
-// or has the name of an address or of an own expression.
+// mayBe reports whether a text may have been replaced by a name, as a part of what several messages
+// have: it is a number, written or spoken, or an address.
 func mayBe(s, name string) bool {
 	switch name {
 	case Card, Phone, Secret, IBAN:
@@ -66,7 +66,7 @@ func mayBe(s, name string) bool {
 		}
 		return last > 0 || name == Secret
 	}
-	return true
+	return name == Email
 }
 
 // SpreadFrom is Spread for lines of which some are stored, with pieces replaced that other lines
@@ -87,7 +87,7 @@ func (r *Redactor) SpreadFrom(stored, lines []Line) [][]Piece {
 				break
 			}
 			if pieces == nil && Masks(s.Text) {
-				pieces, _ = Fit(s.Text, l.Text)
+				pieces, _ = Fit(s.Text, r.Text(l.Text))
 			}
 		}
 		if len(pieces) > 0 {

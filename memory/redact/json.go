@@ -88,14 +88,35 @@ func (r *Redactor) JSON(doc []byte) []byte { return r.document(doc, free) }
 // pictures and sound stay as they are. IDs are replaced as by ID.
 func (r *Redactor) Message(doc []byte) []byte { return r.document(doc, message) }
 
-// Request is Message for the body of a request for a chat completion, with its messages.
-func (r *Redactor) Request(doc []byte) []byte { return r.document(doc, request) }
-
 // Parts is Message for the parts of a message's content.
 func (r *Redactor) Parts(doc []byte) []byte { return r.document(doc, part) }
 
 // Calls is Message for a list of tool calls.
 func (r *Redactor) Calls(doc []byte) []byte { return r.document(doc, call) }
+
+// Request is Message for the body of a request for a chat completion, with its messages. Names that
+// are not known yet are replaced in its messages alone: what else it has is the operator's.
+func (r *Redactor) Request(body []byte) []byte {
+	var members map[string]json.RawMessage
+	if !r.Detects() || json.Unmarshal(body, &members) != nil {
+		return r.document(body, request)
+	}
+	changed := false
+	for name, v := range members {
+		out := v
+		if name == "messages" {
+			out = r.document(v, message)
+		} else {
+			out = r.unasked().JSON(v)
+		}
+		changed = changed || !bytes.Equal(out, v)
+		members[name] = out
+	}
+	if !changed {
+		return body
+	}
+	return encode(members)
+}
 
 func (r *Redactor) document(doc []byte, as shape) []byte {
 	if r == nil || len(doc) == 0 {
@@ -181,7 +202,7 @@ func (r *Redactor) object(in map[string]any, as shape, depth int, changed *bool)
 			v = r.value(v, as.of(name), depth+1, changed)
 		}
 		if as == free || as == request {
-			if masked := r.Text(name); masked != name {
+			if masked := r.memberName(name); masked != name {
 				*changed, name = true, masked
 				for taken := true; taken; {
 					if renamed[masked]++; renamed[masked] > 1 {

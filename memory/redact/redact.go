@@ -1,6 +1,7 @@
 // Package redact replaces personal data in texts: card numbers, IBANs, telephone numbers, e-mail
 // addresses, secrets and what a user's own expressions match. Rules say what, New checks and
-// compiles them, and a Redactor applies them. The package is pure.
+// compiles them, and a Redactor applies them. With a Lookup it also replaces names that a detector
+// has found. The package is pure: others ask the detector.
 //
 // A replaced piece becomes its type in brackets, such as "[card]". Replacing twice changes nothing
 // more. A nil *Redactor replaces nothing.
@@ -90,6 +91,9 @@ type Redactor struct {
 	own      []pattern
 	pieces   []Piece // see Knowing
 	upstream string
+	lookup   *Lookup // nil without a detector
+	again    bool    // see Again
+	unnoted  bool    // see unasked
 }
 
 type pattern struct {
@@ -200,7 +204,7 @@ func (r *Redactor) Cuts(s string, at []int) string {
 		}
 		s = replace(s, at, spans)
 	}
-	return s
+	return r.names(s, at)
 }
 
 // replace replaces spans of s, and sets at, which ascends, to the new lengths.
@@ -337,7 +341,7 @@ func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 			if i > 0 && whole[i-1] == ']' && begins(strings.TrimLeft(out[i:], " "), false, false) {
 				end = max(end, i) // a number of which a part was replaced
 			}
-			if whole[i] == '[' && begins(out[i:], i == 0, r.ownAt(whole[i:])) {
+			if whole[i] == '[' && begins(out[i:], i == 0, r.wordsAt(whole[i:])) {
 				end = max(end, i)
 			}
 		}
@@ -370,8 +374,13 @@ func begins(s string, number, own bool) bool {
 	return strings.TrimSpace(WithoutNumber(spoken)) == ""
 }
 
-// ownAt reports whether a redacted text begins with the name of an own expression.
-func (r *Redactor) ownAt(s string) bool {
+// wordsAt reports whether a redacted text begins with what may have replaced any words: the name of
+// an own expression, or of a type that a detector finds.
+func (r *Redactor) wordsAt(s string) bool {
+	if r.lookup != nil {
+		name, _, _ := strings.Cut(s[1:], "]")
+		return !slices.Contains(Types(), name)
+	}
 	return slices.ContainsFunc(r.own, func(p pattern) bool { return strings.HasPrefix(s, "["+p.name+"]") })
 }
 

@@ -79,8 +79,9 @@ func round(w float64) float64 { return math.Round(w*1e4) / 1e4 }
 type Config struct {
 	Store record.Store
 	Now   func() time.Time
-	// Redact returns what replaces personal data in a project's patterns, or nil.
-	Redact func(project string) *redact.Redactor
+	// Redact runs a function with what replaces personal data in a project's patterns, perhaps more
+	// than once; see agents.Messages.Redact.
+	Redact func(ctx context.Context, project string, fn func(*redact.Redactor)) error
 }
 
 // Service keeps patterns. Its methods are safe for concurrent use.
@@ -149,7 +150,10 @@ func (s *Service) Put(ctx context.Context, project, id string, in Settings) (Pat
 	case in.Weight != nil && !(*in.Weight >= 0 && *in.Weight <= 1):
 		return Pattern{}, fault.At(fault.Invalid, "weight", "must be from 0 to 1, not %g", *in.Weight)
 	}
-	content = s.cfg.Redact(project).Text(content)
+	given := content
+	if err := s.cfg.Redact(ctx, project, func(r *redact.Redactor) { content = r.Text(given) }); err != nil {
+		return Pattern{}, err
+	}
 	halfLife, err := s.halfLife(ctx, project)
 	if err != nil {
 		return Pattern{}, err

@@ -1,6 +1,7 @@
 package pattern_test
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := pattern.New(pattern.Config{Store: storetest.New(t), Now: time.Now, Redact: func(string) *redact.Redactor { return nil }})
+		s := pattern.New(pattern.Config{Store: storetest.New(t), Now: time.Now, Redact: func(_ context.Context, _ string, fn func(*redact.Redactor)) error { fn(nil); return nil }})
 		put := func(id string, weight float64, halfLife int) {
 			t.Helper()
 			in := pattern.Settings{Type: "tool_usage", Content: "Look up the order first", Weight: &weight, HalfLifeDays: &halfLife}

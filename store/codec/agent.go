@@ -61,6 +61,7 @@ type settings struct {
 	Scope        memory.Scope       `json:"scope,omitzero"`
 	Memory       memory.Memory      `json:"memory,omitzero"`
 	Redact       redact.Rules       `json:"redact,omitzero"`
+	Names        *redact.Names      `json:"names,omitempty"`
 	PausedUntil  int64              `json:"paused_until,omitempty"`
 	Scores       []memory.Score     `json:"scores,omitempty"`
 	Checks       []string           `json:"checks,omitempty"`
@@ -109,7 +110,7 @@ func encodeSettings(s memory.Settings, cold *memory.Cold) ([]byte, error) {
 	out := settings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM, APIKey: string(s.LLM.APIKey),
 		Headers: secret.RevealMap(s.LLM.Headers), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
-		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory, Redact: s.Redact,
+		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory, Redact: s.Redact, Names: s.Names,
 		PausedUntil: s.PausedUntilMS, Scores: s.Scores, Checks: s.Checks, Cold: cold,
 	}
 	for _, u := range s.LLM.Upstreams {
@@ -140,7 +141,7 @@ func decodeSettings(b []byte) (memory.Settings, *memory.Cold, error) {
 	s := memory.Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM, Silence: in.Silence,
 		Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope,
-		Memory: in.Memory, Redact: in.Redact, PausedUntilMS: in.PausedUntil, Scores: in.Scores, Checks: in.Checks,
+		Memory: in.Memory, Redact: in.Redact, Names: in.Names, PausedUntilMS: in.PausedUntil, Scores: in.Scores, Checks: in.Checks,
 	}
 	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), secret.Map(in.Headers)
 	for _, u := range in.Upstreams {
