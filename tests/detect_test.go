@@ -470,3 +470,34 @@ func TestNamesUpstream(t *testing.T) {
 		t.Errorf("a join had a detector called %d times", n)
 	}
 }
+
+// TestNamesAndSpreadNumber: a message with a name and a part of a number that the next one completes
+// loses both, and a client's list with the words as they were said is recognized after a restart.
+func TestNamesAndSpreadNumber(t *testing.T) {
+	t.Parallel()
+	needsFile(t)
+	d := newDetector(t)
+	s, _ := detecting(t, d, "/find", nil)
+	id := s.join("spread", map[string]any{"llm": map[string]any{"on_question": "keep"}})
+	const first, second = "I am Anna, my card is 4929 1234", "5678 9015"
+	s.say(id, user(first))
+	s.say(id, user(second))
+	want := []string{"0 user: I am [person-1], my card is [card]", "0 user: [card]"}
+	stored := func() (out []string) {
+		for _, m := range s.history(id).Contents {
+			if m.Role == "user" {
+				out = append(out, "0 user: "+fmt.Sprint(m.Content))
+			}
+		}
+		return out
+	}
+	if got := stored(); strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Fatalf("stored %q", got)
+	}
+	s = s.again()
+	list := []map[string]any{{"role": "user", "content": first}, {"role": "user", "content": second}, {"role": "user", "content": "Did you get it?"}}
+	s.post(agent(id, "/chat/completions"), map[string]any{"messages": list}, "X-Heardlog-Mode", "reconcile").ok(nil)
+	if got := stored(); strings.Join(got, "|") != strings.Join(append(want, "0 user: Did you get it?"), "|") {
+		t.Errorf("stored after a restart: %q", got)
+	}
+}

@@ -5,7 +5,7 @@ import "strings"
 // maxGap limits, in bytes, what one name may stand for in Fit.
 const maxGap = 160
 
-// Fit reports whether a text, in which is replaced what is whole in it, is what a stored text was
+// Fit reports whether a text, in which is replaced what is whole, is what a stored text was
 // before more was replaced, and returns these pieces. A text cannot be recognized by the rules alone
 // if a piece is only a part of a number, which other messages have the rest of.
 func Fit(stored, said string) (pieces []Piece, ok bool) {
