@@ -3,8 +3,6 @@ package tests
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -55,22 +53,9 @@ func (s *server) wantNowhere(t *testing.T, id string, h *hook, seen string) {
 		places["a webhook"] += string(c.body)
 		ended = strings.Contains(string(c.body), `"eventType":103`)
 	}
-	files := func() {
-		list, err := filepath.Glob(filepath.Join(storeDir(s), "*"))
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, f := range list {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			places["the file"] += string(b)
-		}
-	}
-	files() // with the write-ahead log
+	places["the files"] = s.files() // with the write-ahead log
 	s.stop()
-	files()
+	places["the files"] += s.files()
 	places["the log"] = s.log.String()
 	for where, text := range places {
 		if at := strings.Index(strings.ToLower(text), "canary"); at >= 0 {

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -217,17 +215,7 @@ func TestNames(t *testing.T) {
 			ear.mu.Lock()
 			places := map[string]string{"the log": s.log.String(), "an answer": ear.all.String(), "the tail": seen.String(), "a webhook": hooked.String(), "the metrics": metrics}
 			ear.mu.Unlock()
-			files, err := filepath.Glob(filepath.Join(storeDir(s), "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range files {
-				b, err := os.ReadFile(f)
-				if err != nil {
-					t.Fatal(err)
-				}
-				places["the file"] += string(b)
-			}
+			places["the files"] = s.files()
 			for where, text := range places {
 				if at := names.FindStringIndex(text); at != nil {
 					t.Errorf("%s holds a name: …%q…", where, text[max(0, at[0]-160):min(len(text), at[1]+40)])

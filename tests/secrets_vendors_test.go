@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,24 @@ func fixture(t *testing.T, name string) []byte {
 		t.Fatal(fmt.Errorf("%s is not JSON", name))
 	}
 	return b
+}
+
+// files returns what stands in the files of a server's store, one after the other.
+func (s *server) files() string {
+	s.t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(storeDir(s), func(path string, f fs.DirEntry, err error) error {
+		if err != nil || f.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		all.Write(b)
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all.String()
 }
 
 // storeDir returns the directory of a server's store.
