@@ -459,8 +459,8 @@ func TestNamesUpstream(t *testing.T) {
 	}
 }
 
-// TestNamesAndSpreadNumber: a message with a name and a part of a number that the next one completes
-// loses both, and a client's list with the words as they were said is recognized after a restart.
+// TestNamesAndSpreadNumber: a message with a name and a part of a number, which the next one
+// completes, loses both, and a client's list with the words as they were said is recognized after a restart.
 func TestNamesAndSpreadNumber(t *testing.T) {
 	t.Parallel()
 	needsFile(t)

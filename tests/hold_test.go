@@ -214,3 +214,23 @@ func TestHoldIsKept(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldLimits: calls about holds and erasures need credentials, keep to the rate limit, and take
+// no large body.
+func TestHoldLimits(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_CREDENTIALS=default=root:secret")
+	limited := start(t, "HEARDLOG_RATE_LIMIT=1")
+	calls := [][2]string{{"GET", "/holds"}, {"GET", "/erasures"}, {"GET", "/erasures/x"}}
+	for _, what := range []string{"/users/anna", "/agents/x", "/labels/case/4711"} {
+		for _, method := range []string{"PUT", "GET", "DELETE"} {
+			calls = append(calls, [2]string{method, what + "/hold"})
+		}
+		s.do("PUT", v1+what+"/hold", `{"reason":"`+strings.Repeat("x", 2<<20)+`"}`, "Authorization", basic("root", "secret")).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
+	}
+	for _, c := range calls {
+		s.do(c[0], v1+c[1], nil).refused(http.StatusUnauthorized, "InvalidPermission")
+		for limited.do(c[0], v1+c[1], nil).status != http.StatusTooManyRequests {
+		}
+	}
+}

@@ -5,9 +5,9 @@ import "strings"
 // maxGap limits, in bytes, what one name may stand for in Fit.
 const maxGap = 160
 
-// Fit reports whether a text, in which is replaced what is whole, is what a stored text was
-// before more was replaced, and returns these pieces. A text cannot be recognized by the rules alone
-// if a piece is only a part of a number, which other messages have the rest of.
+// Fit reports whether a text, in which what is whole is replaced, is what a stored text was before
+// more was replaced, and returns these pieces. The rules alone do not find a piece that is only a
+// part of a number, which other messages have the rest of.
 func Fit(stored, said string) (pieces []Piece, ok bool) {
 	masks := masks(stored)
 	at := 0 // in stored

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -49,6 +50,10 @@ func (r *Redactor) Spread(lines []Line) [][]Piece {
 		return nil
 	}
 	var out [][]Piece
+	numbers := make([]func() []span, len(lines)) // of each line, searched once
+	for i := range lines {
+		numbers[i] = sync.OnceValue(func() []span { return runs(lines[i].Text) })
+	}
 	for i := range lines {
 		if !r.Continues(lines[i].Text) {
 			continue
@@ -58,7 +63,7 @@ func (r *Redactor) Spread(lines []Line) [][]Piece {
 				if out == nil {
 					out = make([][]Piece, len(lines))
 				}
-				c.addTo(out, lines)
+				c.addTo(out, lines, numbers)
 			}
 		}
 	}
@@ -175,7 +180,7 @@ func (r *Redactor) numberParts(lines []Line, last int) chain {
 func (r *Redactor) moreOfPhone(lines []Line, last int) chain {
 	const mask = "[" + Phone + "]"
 	start, end := r.lead(lines[last].Text), r.trail(lines[last].Text)
-	if !r.types[Phone] || start < 0 || end < 0 || len(runs(lines[last].Text)) != 1 {
+	if !r.types[Phone] || start < 0 || end < 0 {
 		return chain{}
 	}
 	for i, before := last-1, 0; i >= 0 && last-i <= MaxLines; i-- {
@@ -192,6 +197,9 @@ func (r *Redactor) moreOfPhone(lines []Line, last int) chain {
 			before++
 			continue
 		case before == 1 && strings.HasSuffix(text, mask):
+			if len(runs(lines[last].Text)) != 1 {
+				return chain{}
+			}
 			c := chain{parts: []fragment{{i, 0, 0}, {last, start, end}}}
 			c.add(lines, c.parts[1], Phone)
 			return c
@@ -299,7 +307,7 @@ func (c *chain) add(lines []Line, p fragment, name string) {
 }
 
 // addTo adds what was found to the pieces of the lines, with what other lines repeat of it.
-func (c *chain) addTo(out [][]Piece, lines []Line) {
+func (c *chain) addTo(out [][]Piece, lines []Line, numbers []func() []span) {
 	add := func(line int, p Piece) {
 		if !slices.Contains(out[line], p) {
 			out[line] = append(out[line], p)
@@ -309,7 +317,7 @@ func (c *chain) addTo(out [][]Piece, lines []Line) {
 		add(f.line, f.Piece)
 	}
 	for i := c.parts[0].line; i <= c.parts[len(c.parts)-1].line; i++ {
-		for _, n := range runs(lines[i].Text) {
+		for _, n := range numbers[i]() {
 			for _, d := range c.digits {
 				if len(n.name) >= minEcho && strings.Contains(d.Text, n.name) {
 					start := n.start
