@@ -480,7 +480,7 @@ func (x *session) redacted(text string) string {
 	if err != nil { // its rules are not known
 		return "(not shown)"
 	}
-	return x.cfg.Memory.Messages.Redactor(&a).Text(text)
+	return x.cfg.Memory.Messages.Redactor(&a).Unasked().Text(text)
 }
 
 // withoutOurs returns the frame without the name of an item of ours, which the client does not

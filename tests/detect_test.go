@@ -460,7 +460,8 @@ func TestNamesUpstream(t *testing.T) {
 }
 
 // TestNamesAndSpreadNumber: a message with a name and a part of a number, which the next one
-// completes, loses both, and a client's list with the words as they were said is recognized after a restart.
+// completes, loses both, and a client's list with the words as they were said is recognized after a
+// restart.
 func TestNamesAndSpreadNumber(t *testing.T) {
 	t.Parallel()
 	needsFile(t)
@@ -487,5 +488,42 @@ func TestNamesAndSpreadNumber(t *testing.T) {
 	s.post(agent(id, "/chat/completions"), map[string]any{"messages": list}, "X-Heardlog-Mode", "reconcile").ok(nil)
 	if got := stored(); strings.Join(got, "|") != strings.Join(append(want, "0 user: Did you get it?"), "|") {
 		t.Errorf("stored after a restart: %q", got)
+	}
+}
+
+// TestNamesWithoutDetector: what is stored stays as it is while a client sends it again and the
+// detector is away, and a turn whose LLM is to see no names is refused before anything is stored.
+func TestNamesWithoutDetector(t *testing.T) {
+	t.Parallel()
+	needsFile(t)
+	d := newDetector(t)
+	s, _ := detecting(t, d, "/analyze", nil)
+	id := s.join("n", nil)
+	shy := s.join("shy", map[string]any{"heardlog": map[string]any{"redact": map[string]any{"upstream": "redacted"}}})
+	list := []any{}
+	ask := func(text string) answer {
+		list = append(list, user(text))
+		return s.post(agent(id, "/chat/completions"), map[string]any{"model": "m", "messages": list})
+	}
+	ask(nameSaid).ok(nil)
+	list = append(list, assistant(nameAnswer))
+	ask("Yes, call Anna.").ok(nil)
+	list = append(list, assistant(nameAnswer))
+	before := s.spoken(id)
+	s = s.again()
+	d.breaks(badDetectors["fails"])
+	ask("Is Zoë there?").ok(nil)
+	if got := s.spoken(id); strings.Join(got[:4], "|") != strings.Join(before, "|") || len(got) != 6 || got[4] != "user: [withheld]" {
+		t.Errorf("stored before %q, now %q", before, got)
+	}
+	turn := map[string]any{"model": "m", "messages": []any{user("I am Anna.")}}
+	if got := s.post(agent(shy, "/chat/completions"), turn); got.status != http.StatusServiceUnavailable || len(s.spoken(shy)) > 0 {
+		t.Errorf("%d %s, stored %q", got.status, got.body, s.spoken(shy))
+	}
+	s.post(agent(id, "/interrupt"), map[string]any{"heard": "Hello Anna"})
+	d.works()
+	s.post(agent(shy, "/chat/completions"), turn).ok(nil)
+	if got := s.spoken(shy); len(got) != 2 || got[0] != "user: I am [person-1]." {
+		t.Errorf("stored %q", got)
 	}
 }

@@ -120,8 +120,8 @@ func TestProviderHooks(t *testing.T) {
 		}
 		got[p.Hook]++
 	}
-	// The first on_init may be stored after the endpoint. A connection of the pool may fail one call
-	// more after the server is back: then it was lost twice.
+	// The first on_init may be stored after the endpoint. A connection of the pool may fail one
+	// call more after the server is back: then it was lost twice.
 	if got["on_error"] != 1 || got["on_connection_lost"] == 0 || got["on_connection_restored"] == 0 || got["on_shutdown"] != 1 {
 		t.Errorf("%v", got)
 	}

@@ -163,3 +163,33 @@ func TestSpreadReadBack(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestRedactedListKeepsWords: in a list that a client sends again and again, short words are not
+// taken for something that was replaced elsewhere.
+func TestRedactedListKeepsWords(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string][][2]string{
+		"address":       {{"hello", "hello"}, {"yes", "yes"}, {"anna@example.com", "[email]"}, {"no", "no"}, {"thank you", "thank you"}},
+		"card":          {{"hello", "hello"}, {"two", "two"}, {"4111 1111 1111 1111", "[card]"}, {"yes please", "yes please"}, {"four", "four"}},
+		"words before":  {{"two", "two"}, {"0176 12345678", "[phone]"}, {"three", "three"}, {"yes please", "yes please"}},
+		"words after":   {{"hello", "hello"}, {"0176 12345678", "[phone]"}, {"two", "two"}, {"yes please", "yes please"}},
+		"address first": {{"anna@example.com", "[email]"}, {"no wait, it is bob@example.com", "no wait, it is [email]"}, {"no", "no"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, base := upstream(t, fake.Script{Answer: "Mm-hm."})
+			s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_REDACT=card,phone,email,secret")
+			id := s.join("n", nil)
+			var list []any
+			var want []string
+			for _, w := range said {
+				list, want = append(list, user(w[0])), append(want, "user: "+w[1], "assistant: Mm-hm.")
+				s.post(agent(id, "/chat/completions"), map[string]any{"model": "m", "messages": list}).ok(nil)
+				list = append(list, assistant("Mm-hm."))
+			}
+			if diff := cmp.Diff(want, s.spoken(id)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

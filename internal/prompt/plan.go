@@ -189,14 +189,18 @@ func isAnswer(m llmadapter.Incoming) bool { return m.Role == "assistant" }
 // it has only the first words, perhaps longer, while their answer is being made or was cut.
 func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redactor) bool {
 	told := func(m *memory.Message) string { return heard.Normalize(m.Renamed(by).Content) }
-	said, users := "", 0
+	users, at := 0, -1
 	for i := range in {
 		if in[i].Role == "user" {
 			if users++; users == 1 {
-				said = by.Text(in[i].Text())
+				at = i
 			}
 		}
 	}
+	if at < 0 {
+		return false
+	}
+	said := newSaid(in, recent, by).text(at)
 	first := heard.Normalize(said)
 	if first == "" {
 		return false
@@ -206,7 +210,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 	paused := false
 	for i := range recent {
 		m := &recent[i]
-		paused = paused || m.Hidden()
+		paused = paused || m.Paused()
 		switch {
 		case m.Role == memory.User && stored == nil:
 			stored = m
@@ -216,17 +220,12 @@ func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redact
 			whole = true
 		}
 	}
-	if stored != nil && by != nil {
-		if _, ok := redact.Fit(stored.Renamed(by).Content, said); ok { // other messages have the rest of a number
-			first = told(stored)
-		}
-	}
 	switch {
 	case paused && users > 1: // the list may repeat words that must not be stored
 		return true
 	case stored == nil || stored.TurnID > 1: // only a greeting may precede the first words
 		return false
-	case stored.Hidden():
+	case stored.Paused():
 		return !whole
 	case users > 1:
 		return told(stored) == first
@@ -279,7 +278,8 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 	known := make([]echo.Known, 0, len(recent))
 	p.known = p.known[:0]
 	by := p.rules.Redactor(head.Agent)
-	findNames(p.req.Messages, by)
+	texts := newSaid(p.req.Messages, recent, by)
+	texts.findNames()
 	command := false // the last user message was not the caller's
 	for i := range recent {
 		m := &recent[i]
@@ -321,7 +321,7 @@ func (p *Plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	in := incoming(p.req.Messages, by, known)
+	in := incoming(p.req.Messages, texts, known)
 	for i := range in {
 		in[i].Own = p.account != echo.Asked && in[i].Role == "assistant" && p.req.Messages[i].MetadataString("source") == string(memory.SourceCommand)
 	}
@@ -476,64 +476,4 @@ func (p *Plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 		}
 	}
 	return asked, ghosts
-}
-
-// findNames makes the names known that are in the words of a request. The ledger may have had them
-// when they were not known yet.
-func findNames(in []llmadapter.Incoming, by *redact.Redactor) {
-	if !by.Detects() {
-		return
-	}
-	for i := range in {
-		if m := &in[i]; !m.IsSystem() && m.Role != "assistant" {
-			by.Text(m.Text())
-		}
-	}
-}
-
-// incoming returns a request's messages as package echo takes them, with texts as the ledger has
-// them.
-func incoming(in []llmadapter.Incoming, by *redact.Redactor, known []echo.Known) []echo.Message {
-	originals := func(yield func(string) bool) {
-		for i := range known {
-			if !yield(known[i].Original) {
-				return
-			}
-		}
-	}
-	var masked []echo.Known // what numbers were replaced in
-	for i := range known {
-		if by != nil && known[i].Role == "user" && redact.Masks(known[i].Text) {
-			masked = append(masked, known[i])
-		}
-	}
-	out := make([]echo.Message, len(in))
-	for i := range in {
-		m := &in[i]
-		out[i] = echo.Message{Role: m.Role, ID: m.AnswerID, CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
-		switch {
-		case m.IsSystem():
-		case m.Role == "assistant": // a cut answer may end within a number that the ledger has replaced
-			out[i].Text = by.Part(m.Text(), originals)
-		default:
-			out[i].Text = stored(m.Role, by.Text(m.Text()), masked)
-		}
-		if by != nil {
-			out[i].ToolCalls = by.Calls(m.ToolCalls)
-		}
-	}
-	return out
-}
-
-// stored returns a text as the ledger has it, if a part of it was replaced because other messages
-// have the rest.
-func stored(role, text string, masked []echo.Known) string {
-	for i := range masked {
-		if k := &masked[i]; k.Role == role {
-			if _, ok := redact.Fit(k.Text, text); ok {
-				return k.Text
-			}
-		}
-	}
-	return text
 }

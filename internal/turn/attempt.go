@@ -218,7 +218,7 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 		URL: t.url, APIKey: t.key, Azure: t.azure, Headers: secret.RevealMap(t.headers),
 		Body: body, Stream: q.prompt.Stream(), Connect: limits.Connect, Hidden: q.prompt.Secrets(),
 	}
-	if hide := q.cfg.Redactor(&q.turn.Agent).Again(); hide != nil {
+	if hide := q.cfg.Redactor(&q.turn.Agent).Unasked(); hide != nil {
 		stored := memory.Lines(slices.Values(q.turn.Ledger()))
 		call.Redact = func(said []byte) []byte { return redacted(hide, said, body, stored) }
 	}

@@ -41,7 +41,9 @@ func (s *Turns) HeadForTurn(ctx context.Context, project, id string) (h memory.H
 // updateTurn is updateEarly for the change of a turn, which may go on without the store. Without
 // hold it is update.
 func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.Decision, o *openAnswer, hold bool) (durable func() error, err error) {
-	ctx = Withholding(ctx)
+	if !s.refuses(ctx, ref) {
+		ctx = Withholding(ctx)
+	}
 	if s.cfg.Away == nil {
 		if !hold {
 			return nil, s.messages.update(ctx, ref, decide)
@@ -53,6 +55,20 @@ func (s *Turns) updateTurn(ctx context.Context, ref memory.Ref, decide memory.De
 		return err
 	})
 	return durable, err
+}
+
+// refuses reports whether a turn whose texts cannot be checked for names is refused, since the LLM
+// is to see none. The words of other turns are withheld.
+func (s *Turns) refuses(ctx context.Context, ref memory.Ref) bool {
+	if s.messages.detects(ref.Project) == nil {
+		return false
+	}
+	h, _, err := s.HeadForTurn(ctx, ref.Project, ref.ID)
+	if err != nil {
+		return false
+	}
+	_, upstream := s.messages.patterns(h.Agent)
+	return upstream == redact.Redacted
 }
 
 // updateAway is updateTurn where turns may go on without the store. l is as for withEffects.

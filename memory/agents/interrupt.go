@@ -63,7 +63,8 @@ func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRe
 		}
 		rate = SpeakingRate(recent)
 	}
-	err = s.messages.update(ctx, ref, func(view memory.AgentView) (memory.Change, error) {
+	// The words were said: a detector that is away does not keep the cut from being stored.
+	err = s.messages.update(Withholding(ctx), ref, func(view memory.AgentView) (memory.Change, error) {
 		h, out.Answer = view.Head(), nil
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says && len(cut) == 0 || h.Agent.Archived()) {
 			return memory.Change{}, err // evidence may come late, a cut may not
@@ -73,7 +74,7 @@ func (s *Turns) Interrupt(ctx context.Context, project, id string, r InterruptRe
 			turn = &cut[0]
 		}
 		redactor := s.messages.Redactor(h.Agent)
-		r := r.redacted(view, redactor)
+		r := r.redacted(view, redactor.Unasked())
 		m, err := cutTarget(view, turn, r.Heard)
 		if err != nil || m.Seq == 0 {
 			switch {

@@ -10,6 +10,7 @@ type Message struct {
 	Role      string // user, assistant, tool, function, system or developer
 	Text      string
 	ID        string   // of the answer of ours that it is, if the client has kept it
+	Hidden    bool     // its words must not be stored
 	Own       bool     // it is what the platform had said by itself: no answer of the model
 	CallID    string   // of the call whose result the message is
 	CallIDs   []string // of the calls that an assistant message makes

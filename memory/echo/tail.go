@@ -118,7 +118,7 @@ func (x *aligner) link(steps []step) {
 		}
 		u, v := &x.a[s.a], &x.b[s.b]
 		x.result.Pair[u.user] = v.user // if several known messages became one, it is the last of them
-		if s.b-s.bFrom > 1 || u.text == v.text || u.same(v) && !v.labelled(u) || x.known[v.user].Aside {
+		if s.b-s.bFrom > 1 || x.in[u.user].Hidden || u.text == v.text || u.same(v) && !v.labelled(u) || x.known[v.user].Aside {
 			continue
 		}
 		switch text := x.in[u.user].Text; {

@@ -107,14 +107,11 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	if err != nil {
 		return nil, err
 	}
-	given, answers := reports, recent
-	err = s.Memory.Messages.Redact(ctx, head.Agent, func(r *redact.Redactor) {
-		reports = redacted(slices.Clone(given), r, recent)
-		answers = renamed(recent, r)
-	})
-	if err != nil {
-		return nil, err
-	}
+	// What was heard are words of answers, in which names have been found already.
+	by := s.Memory.Messages.Redactor(head.Agent).Unasked()
+	answers := renamed(recent, by)
+	reports = redacted(slices.Clone(reports), by, recent)
+	ctx = agents.Withholding(ctx)
 	now := s.Memory.Messages.NowMS()
 	if slices.ContainsFunc(reports, func(r Report) bool { return r.HeardMS != nil }) {
 		rate := agents.SpeakingRate(recent)

@@ -83,10 +83,11 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 			}
 			var differs error
 			err = s.Memory.Messages.Redact(ctx, &agent, func(r *redact.Redactor) {
-				again := m.Redacted(r)
-				old := stored.Renamed(r)
-				differs = sameItem(&old, &again)
+				differs = sameItem(stored, &m, r)
 			})
+			if fault.Is(err, fault.Unavailable) { // it is stored, whether now or before
+				err, differs = nil, nil
+			}
 			return asItem(project, id, *stored), cmp.Or(err, differs)
 		}
 		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Stopped {
@@ -106,7 +107,7 @@ func (s Service) Add(ctx context.Context, project string, m memory.Message) (Ite
 			}
 			if stored, ok := known[m.ID]; ok {
 				out = stored
-				return memory.Change{}, sameItem(&stored, &m)
+				return memory.Change{}, sameItem(&stored, &given, s.Memory.Messages.Redactor(h.Agent))
 			}
 		}
 		if err := s.checkItems(&h); err != nil {
@@ -144,13 +145,14 @@ func (s Service) checkItems(h *memory.Head) error {
 
 // sameItem refuses a repeated item with other content or another owner: its sender would take it
 // for stored. The status is not compared.
-func sameItem(stored, again *memory.Message) error {
+func sameItem(stored, given *memory.Message, r *redact.Redactor) error {
+	again := given.Redacted(r)
 	was, is := stored.Filed().Item, again.Filed().Item
 	switch {
 	case stored.State == memory.Removed:
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for a memory that has been cleared")
 	case was == nil || was.AgentID != is.AgentID || !bytes.Equal(was.Extra, is.Extra) || again.Filed().Scope != (memory.Scope{}) && stored.Filed().Scope != again.Filed().Scope ||
-		stored.Filed().Category != again.Filed().Category || !memory.SameWords(*stored, *again):
+		stored.Filed().Category != again.Filed().Category || !memory.SameSaid(*stored, *given, r):
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another memory")
 	}
 	return nil

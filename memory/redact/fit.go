@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // maxGap limits, in bytes, what one name may stand for in Fit.
 const maxGap = 160
@@ -64,9 +67,21 @@ func mayBe(s, name string) bool {
 				return false
 			}
 		}
-		return last > 0 || name == Secret
+		return last > 0
+	case Email:
+		return strings.Contains(s, "@") || dotted(s) || slices.ContainsFunc(wordsOf(s), func(w span) bool { return slices.Contains(atWords, w.name) || slices.Contains(dotWords, w.name) })
 	}
-	return name == Email
+	return false
+}
+
+// dotted reports whether a dot stands between two letters or digits.
+func dotted(s string) bool {
+	for i := 1; i+1 < len(s); i++ {
+		if s[i] == '.' && alnum(s[i-1]) && alnum(s[i+1]) {
+			return true
+		}
+	}
+	return false
 }
 
 // SpreadFrom is Spread for lines of which some are stored, with pieces replaced that other lines
@@ -76,18 +91,23 @@ func (r *Redactor) SpreadFrom(stored, lines []Line) [][]Piece {
 	if r == nil {
 		return nil
 	}
+	var masked []Line
+	known := map[Line]bool{}
+	for _, s := range stored {
+		known[Line{Speaker: s.Speaker, Text: s.Text}] = true
+		if Masks(s.Text) {
+			masked = append(masked, s)
+		}
+	}
 	for i, l := range lines {
+		if len(masked) == 0 || known[Line{Speaker: l.Speaker, Text: l.Text}] {
+			continue
+		}
+		l.Text = r.Text(l.Text)
 		var pieces []Piece
-		for _, s := range stored {
-			if s.Speaker != l.Speaker {
-				continue
-			}
-			if s.Text == l.Text {
-				pieces = nil
-				break
-			}
-			if pieces == nil && Masks(s.Text) {
-				pieces, _ = Fit(s.Text, r.Text(l.Text))
+		for _, s := range masked {
+			if s.Speaker == l.Speaker && pieces == nil {
+				pieces, _ = Fit(s.Text, l.Text)
 			}
 		}
 		if len(pieces) > 0 {

@@ -107,7 +107,7 @@ func (r *Redactor) Request(body []byte) []byte {
 		if name == "messages" {
 			out = r.document(v, message)
 		} else {
-			out = r.unasked().JSON(v)
+			out = r.Unasked().JSON(v)
 		}
 		changed = changed || !bytes.Equal(out, v)
 		members[name] = out

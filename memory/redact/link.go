@@ -33,7 +33,7 @@ func (r *Redactor) link(s string, depth int) string {
 	if len(s) >= 5 && strings.EqualFold(s[:5], "data:") {
 		return r.dataURI(s, depth)
 	}
-	r = r.unasked()
+	r = r.Unasked()
 	var b strings.Builder
 	rest, delimiters, path := s, "?&#", false
 	if scheme, more, ok := strings.Cut(s, "://"); ok {

@@ -207,9 +207,9 @@ func (r *Redactor) Again() *Redactor {
 	return &out
 }
 
-// unasked returns the redactor for texts that no detector is asked about: names that are known are
+// Unasked returns the redactor for texts that no detector is asked about: names that are known are
 // replaced in them.
-func (r *Redactor) unasked() *Redactor {
+func (r *Redactor) Unasked() *Redactor {
 	if out := r.Again(); out != r {
 		out.unnoted = true
 		return out
@@ -261,7 +261,7 @@ func hasWords(s string) bool {
 }
 
 // memberName replaces the names of a call in the name of a member, which no detector checks.
-func (r *Redactor) memberName(s string) string { return r.unasked().Text(s) }
+func (r *Redactor) memberName(s string) string { return r.Unasked().Text(s) }
 
 // spans returns what is replaced in s: what was found and the names of the call, in order and
 // without overlaps. The caller holds mu.

@@ -93,7 +93,7 @@ type Redactor struct {
 	upstream string
 	lookup   *Lookup // nil without a detector
 	again    bool    // see Again
-	unnoted  bool    // see unasked
+	unnoted  bool    // see Unasked
 }
 
 type pattern struct {
@@ -322,11 +322,13 @@ func (r *Redactor) Part(part string, wholes iter.Seq[string]) string {
 	if r == nil {
 		return out
 	}
-	end := -1
 	for whole := range wholes {
 		if strings.HasPrefix(whole, out) {
 			return out
 		}
+	}
+	end := -1
+	for whole := range wholes {
 		if _, ok := Fit(whole, out); ok { // other messages have the rest of a number
 			return whole
 		}
