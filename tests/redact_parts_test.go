@@ -70,3 +70,31 @@ func TestRedactionOfParts(t *testing.T) {
 		}
 	}
 }
+
+// TestRedactedToolResent: a client that sends the model's tool call and its result again, as SDKs
+// do, adds nothing, although the ledger has both with a number replaced.
+func TestRedactedToolResent(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "Done."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_REDACT=card")
+	id := s.join("n", nil)
+	call := map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{"id": "c1", "type": "function", "function": map[string]any{"name": "pay", "arguments": `{"card":"4111 1111 1111 1111"}`}}}}
+	result := map[string]any{"role": "tool", "tool_call_id": "c1", "content": "paid with 4111 1111 1111 1111"}
+	s.say(id, user("Pay please"), call, result)
+	for range 2 {
+		s.post(agent(id, "/chat/completions"), map[string]any{"model": "m", "messages": []any{call, result, user("And now?")}}, "X-Heardlog-Mode", "inject").ok(nil)
+	}
+	var page struct {
+		Messages []struct{ Role, Content string }
+	}
+	s.get(agent(id, "/messages?limit=100")).ok(&page)
+	tools := 0
+	for _, m := range page.Messages {
+		if m.Role == "tool" {
+			tools++
+		}
+	}
+	if tools != 1 {
+		t.Errorf("%d results are stored: %+v", tools, page.Messages)
+	}
+}

@@ -243,7 +243,7 @@ func (p *Plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, e
 		}
 	}
 	out := agents.Plan{}
-	all, err := p.injectResults(p.withoutResent(all, recent), recent, &out)
+	all, err := p.injectResults(p.withoutResent(all, recent, p.rules.Redactor(head.Agent)), recent, &out)
 	if err != nil {
 		return out, err
 	}

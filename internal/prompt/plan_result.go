@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // maxPending bounds, in bytes, an object that only says that a tool is still running.
@@ -79,8 +80,8 @@ func (p *Plan) injectResults(which []int, recent []memory.Message, out *agents.P
 
 // withoutResent returns those of the messages which that the ledger does not have yet. The usual
 // loop of an SDK sends the model's tool calls back together with their results: the calls are those
-// of the ledger, and so are results that an earlier try has brought.
-func (p *Plan) withoutResent(which []int, recent []memory.Message) []int {
+// of the ledger, and so are results that an earlier try has brought. by replaces as in the ledger.
+func (p *Plan) withoutResent(which []int, recent []memory.Message, by *redact.Redactor) []int {
 	asked := false // the caller has said something new before
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
 		in := &p.req.Messages[i]
@@ -93,9 +94,17 @@ func (p *Plan) withoutResent(which []int, recent []memory.Message) []int {
 			call := latest(recent, func(m *memory.Message) bool {
 				return m.Role == memory.Assistant && slices.Contains(llmadapter.CallIDs(m.ToolCalls), in.ToolCallID)
 			})
-			return call >= 0 && at > call && recent[at].Content == in.Text()
+			if call < 0 || at <= call {
+				return false
+			}
+			result := by.Text(in.Text()) // first: names in it become known
+			return recent[at].Renamed(by).Content == result
 		}
-		return in.ToolCalls != nil && latest(recent, func(m *memory.Message) bool { return llmadapter.SameCalls(m.ToolCalls, in.ToolCalls) }) >= 0
+		if in.ToolCalls == nil {
+			return false
+		}
+		calls := by.Calls(in.ToolCalls)
+		return latest(recent, func(m *memory.Message) bool { return llmadapter.SameCalls(m.ToolCalls, calls) }) >= 0
 	})
 }
 
