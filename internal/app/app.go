@@ -245,6 +245,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, err
 	}
+	a.onAgentErased(ForgetAgent(a.store, a.now))
 	a.newUpkeep()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {

@@ -37,7 +37,6 @@ func (a *App) newSaves() (err error) {
 		Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agents.Agent, Erase: a.service.Agents.Erase, Forget: a.agentErased, Now: a.now,
 	}
 	a.retention.Handle(a.jobs)
-	a.onAgentErased(a.saves.Forget)
 	return err
 }
 

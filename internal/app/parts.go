@@ -5,8 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/longterm/replay"
+	"github.com/heardlog/heardlog/ossa/checkpoint"
+	"github.com/heardlog/heardlog/store/record"
 )
 
 // part is a piece of the server that works beside the requests until its context ends.
@@ -71,6 +77,15 @@ func (a *App) agentErased(ctx context.Context, project, id string) error {
 		}
 	}
 	return nil
+}
+
+// ForgetAgent returns a function that deletes what a store keeps of an agent outside the ledger of
+// the call: checkpoints, the summary of the call and results of replays.
+func ForgetAgent(records record.Store, now func() time.Time) func(ctx context.Context, project, id string) error {
+	calls := summary.Calls{Records: records, Now: now}
+	return func(ctx context.Context, project, id string) error {
+		return errors.Join(checkpoint.Forget(ctx, records, project, id), calls.Forget(ctx, project, id), replay.Forget(ctx, records, project, id))
+	}
 }
 
 // onCallerErased has f forget what is in memory of a caller that is erased.

@@ -16,14 +16,12 @@ func (a *App) newReplays(ctx context.Context) (*replay.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := replay.New(a.jobs, replay.Config{
+	return replay.New(a.jobs, replay.Config{
 		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.service,
 		Ask: func(ctx context.Context, llm memory.LLMSettings, body []byte) (replay.Answer, error) {
 			out, err := a.answers.Resend(ctx, turn.Resend{LLM: llm, Body: body})
 			return replay.Answer(out), err
 		},
 		Count: tokens.New(0).For, Prices: a.cfg.LLM.Prices, Now: a.now, NewID: a.ids.next, Key: key,
-	})
-	a.onAgentErased(s.Forget)
-	return s, nil
+	}), nil
 }

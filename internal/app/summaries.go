@@ -83,7 +83,6 @@ func (a *App) newCallSummaries(reg prometheus.Registerer) {
 	)
 	a.onAgentEnded(a.callsDone.Ended)
 	a.onAgentErased(a.callsDone.Forget)
-	a.onAgentErased(a.calls.Forget)
 }
 
 // joined notes what is to happen to a new agent's call after its end.

@@ -29,6 +29,7 @@ func newErasures(ctx context.Context, ledger *erasure.Ledger, s eraser) (*erasur
 	holds := &hold.Service{Records: s, Now: time.Now} // it sets none
 	service := agents.NewService(agents.Config{
 		Ledger: s, Now: time.Now, Held: func(ctx context.Context, h *memory.Head) error { return holds.CheckAgent(ctx, h) },
+		Forget: app.ForgetAgent(s, time.Now),
 	})
 	items := memories.Service{
 		Holds: holds, Memory: service, Ledger: s, Store: s, Records: s,

@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/store/record"
 )
 
-// called stores calls of a caller, each with a message and a record.
+// called stores calls of a caller, each with a message, a fact, a checkpoint, a summary and the
+// result of a replay.
 func called(t *testing.T, s whole, project, user string, startMS int64, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -29,6 +30,13 @@ func called(t *testing.T, s whole, project, user string, startMS int64, ids ...s
 		fact := fmt.Sprintf(`{"id":"f-%s","content":"fact of %s","state":"active","source":{"agent_id":%q,"from_seq":1,"to_seq":1}}`, id, id, id)
 		if _, err := s.ChangeRecords(t.Context(), at, []record.Change{{ID: "f-" + id, Body: []byte(fact)}}, record.Limit{}, nil, startMS); err != nil {
 			t.Fatal(err)
+		}
+		for space, name := range map[string]string{"checkpoint/": "h/1", "call-summary/": "summary", "replay.result/": "r/1"} {
+			at := record.Space{Project: project, Name: space + id}
+			body := fmt.Appendf(nil, `{"text":"said in %s"}`, id)
+			if _, err := s.ChangeRecords(t.Context(), at, []record.Change{{ID: name, Body: body}}, record.Limit{}, nil, startMS); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -169,6 +177,11 @@ func TestErasureSurvives(t *testing.T) {
 				t.Fatal(errs, err)
 			}
 			wantCalls(t, "after a restore", restored, "ben2", "f-ben2")
+			for _, kept := range []string{"said in anna", "said in ben1", "said in q1"} {
+				if strings.Contains(exported(t, restored), kept) {
+					t.Errorf("after a restore: %q is there", kept)
+				}
+			}
 			if path, file := strings.CutPrefix(restored, "sqlite:"); file {
 				b, err := os.ReadFile(path)
 				if err != nil || strings.Contains(string(b), "said in anna") || strings.Contains(string(b), "said in ben1") {

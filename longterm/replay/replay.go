@@ -255,13 +255,13 @@ func (s *Service) deleteResults(ctx context.Context, project string, r *Replay, 
 	return nil
 }
 
-// Forget deletes the results of a call that is erased.
-func (s *Service) Forget(ctx context.Context, project, agent string) error {
+// Forget deletes the results of a call that is erased from a store.
+func Forget(ctx context.Context, records record.Store, project, agent string) error {
 	at := resultSpace(project, agent)
-	list, err := s.cfg.Records.RecordSpaces(ctx, project, at.Name, record.Space{}, 1)
+	list, err := records.RecordSpaces(ctx, project, at.Name, record.Space{}, 1)
 	if err != nil || len(list) == 0 || list[0].Name != at.Name {
 		return err // nearly every call has none
 	}
-	_, err = s.cfg.Records.EraseRecords(ctx, project, "", at.Name)
+	_, err = records.EraseRecords(ctx, project, "", at.Name)
 	return err
 }

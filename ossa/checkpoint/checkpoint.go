@@ -282,11 +282,16 @@ func (s *Service) decode(head *record.Record, b []byte) (snap memctx.Snapshot, e
 
 // Forget deletes all checkpoints of an agent.
 func (s *Service) Forget(ctx context.Context, project, id string) error {
+	return Forget(ctx, s.cfg.Records, project, id)
+}
+
+// Forget deletes all checkpoints of an agent from a store.
+func Forget(ctx context.Context, records record.Store, project, id string) error {
 	at := space(project, id)
-	list, err := s.cfg.Records.RecordSpaces(ctx, project, at.Name, record.Space{}, 1)
+	list, err := records.RecordSpaces(ctx, project, at.Name, record.Space{}, 1)
 	if err != nil || len(list) == 0 || list[0].Name != at.Name {
 		return err // nearly every agent has none
 	}
-	_, err = s.cfg.Records.EraseRecords(ctx, project, "", at.Name)
+	_, err = records.EraseRecords(ctx, project, "", at.Name)
 	return err
 }
