@@ -102,20 +102,23 @@ func (a *App) startErasures(ctx context.Context, s *erasure.Service) error {
 // came from a backup, or a server was killed during an erasure. Those that began less than age ago
 // are left out.
 func (a *App) applyErasures(ctx context.Context, s *erasure.Service, age time.Duration) error {
-	imported, err := s.Imported(ctx)
+	imports, err := s.Imports(ctx)
 	if err != nil {
 		return err
 	}
-	unfinished, err := a.store.Unfinished(ctx)
+	before, err := a.store.Unfinished(ctx)
 	if err != nil {
 		return err
 	}
-	done, err := s.Apply(ctx, imported, age)
+	done, err := s.Apply(ctx, len(imports) > 0, age)
 	if done.Again > 0 || done.Held > 0 {
 		a.log.Warn().Int("erasures", done.Again).Int("held", done.Held).Msg("the store lacked erasures of the ledger, as after a restore or a kill during an erasure; erased again")
 	}
-	if err == nil && imported && !unfinished {
-		err = s.SettleImports(ctx)
+	if err != nil || len(imports) == 0 || before {
+		return err
 	}
-	return err
+	if after, err := a.store.Unfinished(ctx); err != nil || after {
+		return err
+	}
+	return s.SettleImports(ctx, imports)
 }

@@ -48,7 +48,6 @@ type eraser interface {
 	record.Store
 	webhook.Store
 	export.Source
-	Unfinished(ctx context.Context) (bool, error)
 }
 
 // sqliteEraser erases through the store and exports through a reader of its own.

@@ -73,7 +73,7 @@ func applyErasures(ctx context.Context, e Env, c, store config.Config, all bool)
 		fmt.Fprintln(e.Stderr, "WARNING: HEARDLOG_ERASURES names no ledger of erasures: what was erased since may be back")
 		return nil
 	}
-	if empty, err := ledger.Empty(ctx); err != nil || empty && !all {
+	if empty, err := ledger.Empty(ctx); err != nil || empty {
 		return err
 	}
 	s, err := openEraser(ctx, store)
@@ -85,14 +85,8 @@ func applyErasures(ctx context.Context, e Env, c, store config.Config, all bool)
 	if err != nil {
 		return err
 	}
+	// The next start of a server settles imports: its ledger may be another one than this shell's.
 	done, err := service.Apply(ctx, all, 0)
-	unfinished := false
-	if err == nil {
-		unfinished, err = s.Unfinished(ctx)
-	}
-	if err == nil && !unfinished {
-		err = service.SettleImports(ctx)
-	}
 	if err == nil && done != (erasure.Applied{}) {
 		fmt.Fprintf(e.Stderr, "the ledger of erasures %s: %s\n", ledger, done)
 	}

@@ -238,3 +238,40 @@ func TestErasureSurvives(t *testing.T) {
 		})
 	}
 }
+
+// TestImportNoted: an import stays noted until a server has applied its ledger, also one from a
+// shell that names no ledger or another one than the server.
+func TestImportNoted(t *testing.T) {
+	t.Parallel()
+	for kind, open := range stores() {
+		for _, ledger := range []string{"", filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "other")} {
+			t.Run(kind+" "+filepath.Base(ledger), func(t *testing.T) {
+				t.Parallel()
+				old, at := sqliteURL(t), open(t)
+				s := openStore(t, old)
+				called(t, s, "p", "anna", 1, "anna1")
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				settings := settingsOf(at)
+				settings["HEARDLOG_ERASURES"] = ledger
+				if filepath.Base(ledger) == "other" {
+					other := settingsOf(old)
+					other["HEARDLOG_ERASURES"] = ledger
+					if _, _, err := run(t, other, "", "erase", "-project", "p", "-user", "ben"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, errs, err := run(t, settings, exported(t, old), "import"); err != nil {
+					t.Fatal(err, errs)
+				}
+				s = openStore(t, at)
+				defer s.Close()
+				list, _, err := s.Records(t.Context(), record.Space{Project: "~", Name: "erasure.import"}, record.Query{Limit: 10})
+				if err != nil || len(list) != 1 {
+					t.Errorf("%d imports are noted, error %v", len(list), err)
+				}
+			})
+		}
+	}
+}

@@ -196,7 +196,7 @@ func (m *migration) move(ctx context.Context) (err error) {
 	if err == nil && m.existing {
 		err = m.checkConflicts(ctx, to)
 	}
-	if err == nil && m.existing && app.ErasuresPlace(m.target) != "" {
+	if err == nil && m.existing {
 		err = erasure.BeginImport(ctx, to, app.NewIDs(time.Now)(), time.Now().UnixMilli())
 	}
 	if err == nil {

@@ -205,7 +205,7 @@ func (m *importCommand) read(ctx context.Context, e Env, c config.Config, in *in
 	if err == nil {
 		lines, err = in.open(ctx)
 	}
-	if err == nil && app.ErasuresPlace(c) != "" {
+	if err == nil {
 		err = erasure.BeginImport(ctx, to, app.NewIDs(time.Now)(), time.Now().UnixMilli())
 	}
 	if err != nil {

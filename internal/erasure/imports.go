@@ -2,6 +2,7 @@ package erasure
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/memory/memories"
@@ -10,7 +11,8 @@ import (
 )
 
 // An import may bring in what a database has noted as erased. Therefore the database notes an
-// import before it begins, until Apply has run after it.
+// import before it begins, until a server has run Apply after it. The command that imports does not
+// settle this: it may have run without the ledger of the servers.
 
 const importSpace = "erasure.import"
 
@@ -24,21 +26,38 @@ func BeginImport(ctx context.Context, to export.Target, id string, nowMS int64) 
 	return to.Import(ctx, []export.Record{{Value: &v}}, mark, mark)
 }
 
-// ImportBegun is Service.Imported for a store that is open for reading.
+// ImportBegun reports whether Service.Imports has any in a store that is open for reading.
 func ImportBegun(ctx context.Context, in Reader) (bool, error) {
 	ids, err := in.RecordIDs(ctx, memories.OwnProject(""), importSpace, "", 1)
 	return len(ids) > 0, err
 }
 
-// Imported reports whether an import has begun after which Apply has not run.
-func (s *Service) Imported(ctx context.Context) (bool, error) {
-	list, err := s.Records.RecordSpaces(ctx, memories.OwnProject(""), importSpace, record.Space{}, 1)
-	return len(list) > 0, err
+// Imports returns the IDs of imports that have begun, and after which Apply has not run.
+func (s *Service) Imports(ctx context.Context) (ids []string, err error) {
+	at := record.Space{Project: memories.OwnProject(""), Name: importSpace}
+	for q := (record.Query{Limit: page, Broken: true}); ; {
+		list, _, err := s.Records.Records(ctx, at, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list {
+			q.AfterID = r.ID
+			ids = append(ids, r.ID)
+		}
+		if len(list) < q.Limit {
+			return ids, nil
+		}
+	}
 }
 
-// SettleImports notes that Apply has run after all imports.
-func (s *Service) SettleImports(ctx context.Context) error {
-	_, err := s.Records.EraseRecords(ctx, memories.OwnProject(""), "", importSpace)
+// SettleImports notes that Apply has run after imports. If others have begun since, it leaves that
+// to the next run.
+func (s *Service) SettleImports(ctx context.Context, ids []string) error {
+	now, err := s.Imports(ctx)
+	if err != nil || !slices.Equal(now, ids) {
+		return err
+	}
+	_, err = s.Records.EraseRecords(ctx, memories.OwnProject(""), "", importSpace)
 	return err
 }
 
