@@ -81,8 +81,7 @@ type erasureJSON struct {
 	Kind    string `json:"kind"`  // agent, user or project
 	State   string `json:"state"` // erased or held
 	AgentID string `json:"agent_id,omitempty"`
-	// AskedAt is when the erasure began: what came later is not meant.
-	AskedAt  timeMS         `json:"asked_at"`
+	AskedAt  timeMS         `json:"asked_at"` // when the erasure began
 	ErasedAt timeMS         `json:"erased_at"`
 	By       string         `json:"by,omitempty"`
 	Erased   erasure.Counts `json:"erased"`

@@ -222,7 +222,7 @@ func (a *applying) agents(ctx context.Context, list []Noted) error {
 			continue
 		}
 		h, err := a.s.Items.Ledger.Head(ctx, a.project, n.AgentID)
-		found := err == nil && h.Agent.StartMS <= n.AskedMS
+		found := err == nil && h.Agent.StartMS <= n.untilMS()
 		if found {
 			again := n.Entry
 			err = a.s.eraseAgent(ctx, &again)
@@ -263,7 +263,7 @@ func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]by
 					if found[i] == nil {
 						found[i] = map[string]int64{}
 					}
-					found[i][name] = list[i].AskedMS
+					found[i][name] = list[i].untilMS()
 				}
 			}
 			return nil
@@ -312,7 +312,7 @@ func (a *applying) eraseUsers(ctx context.Context, found map[int]map[string]int6
 func (a *applying) whole(ctx context.Context, list []Noted) error {
 	var last Entry
 	for _, n := range list {
-		if n.Kind == OfProject && n.AskedMS > last.AskedMS {
+		if n.Kind == OfProject && (last.ID == "" || n.untilMS() > last.untilMS()) {
 			last = n.Entry
 			last.Erased = Counts{}
 		}
@@ -320,7 +320,7 @@ func (a *applying) whole(ctx context.Context, list []Noted) error {
 	if last.ID == "" {
 		return nil
 	}
-	err := a.s.eraseProject(ctx, &last, last.AskedMS)
+	err := a.s.eraseProject(ctx, &last, last.untilMS())
 	found := last.Erased.any()
 	for _, n := range list {
 		if n.Kind != OfProject {

@@ -385,6 +385,38 @@ func TestApplyBounds(t *testing.T) {
 	}
 }
 
+// TestApplyMeanwhile: what began during an erasure that went through was erased by it, and is erased
+// again.
+func TestApplyMeanwhile(t *testing.T) {
+	t.Parallel()
+	for kind, erase := range map[string]func(context.Context, process) error{
+		"agent":   func(ctx context.Context, p process) error { _, err := p.Agent(ctx, "p", "a1", ""); return err },
+		"user":    func(ctx context.Context, p process) error { _, _, err := p.User(ctx, "p", "anna", ""); return err },
+		"project": func(ctx context.Context, p process) error { _, err := p.Project(ctx, "p", ""); return err },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, t.TempDir(), 1000)
+			defer p.close(t)
+			asked := time.Now()
+			p.call(t, "a1", "anna", asked)
+			next := asked
+			p.Now = func() (now time.Time) { // an erasure of an hour
+				now, next = next, asked.Add(time.Hour)
+				return now
+			}
+			if err := erase(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			p.call(t, "a1", "anna", asked.Add(time.Minute))
+			p.call(t, "a2", "anna", asked.Add(2*time.Hour))
+			if _, err := p.Apply(t.Context(), true, 0); err != nil || p.left(t) != "a2" {
+				t.Errorf("%s are left, want a2; error %v", p.left(t), err)
+			}
+		})
+	}
+}
+
 // TestAliasOfAnother: an erased name that a backup has as an alias of another caller does not erase
 // the other.
 func TestAliasOfAnother(t *testing.T) {

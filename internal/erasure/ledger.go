@@ -45,7 +45,7 @@ type Entry struct {
 	Project string   `json:"project"`
 	Kind    Kind     `json:"kind"`
 	State   State    `json:"state"`
-	AskedMS int64    `json:"asked_ms"`           // Unix ms; what began or was stored later is not meant
+	AskedMS int64    `json:"asked_ms"`           // Unix ms
 	DoneMS  int64    `json:"done_ms,omitempty"`  // 0 until it is done
 	By      string   `json:"by,omitempty"`       // the name or ID of the API key; "" without one
 	AgentID string   `json:"agent_id,omitempty"` // of an agent
@@ -82,6 +82,15 @@ func (c *Counts) any() bool {
 		}
 	}
 	return n > 0
+}
+
+// untilMS returns the time up to which what began or was stored is meant: the end of an erasure that
+// went through, which takes what comes meanwhile, or the start of one that Apply has to do.
+func (e *Entry) untilMS() int64 {
+	if e.State == Done && !e.Unfinished {
+		return e.DoneMS
+	}
+	return e.AskedMS
 }
 
 // name returns the name of the entry's object.

@@ -60,7 +60,7 @@ func (s *Service) Receipt(ctx context.Context, n *Noted) (where []Place, remains
 		remains = append(remains, Remain{What: "shared_agents", Reason: "others spoke there too; messages with the user's scope were removed from them", Count: n.SharedN, Agents: n.Shared})
 	}
 	if s.Settings.Backups != nil {
-		if r, ok := s.backups(ctx, n.AskedMS); ok {
+		if r, ok := s.backups(ctx, max(n.AskedMS, n.DoneMS)); ok {
 			remains = append(remains, r)
 		}
 	}
