@@ -77,10 +77,10 @@ func (a eraseAPI) project(r *http.Request) (any, error) {
 
 // erasureJSON is an erasure in lists.
 type erasureJSON struct {
-	ID      string `json:"id"`
-	Kind    string `json:"kind"`  // agent, user or project
-	State   string `json:"state"` // erased or held
-	AgentID string `json:"agent_id,omitempty"`
+	ID       string         `json:"id"`
+	Kind     string         `json:"kind"`  // agent, user or project
+	State    string         `json:"state"` // erased or held
+	AgentID  string         `json:"agent_id,omitempty"`
 	AskedAt  timeMS         `json:"asked_at"` // when the erasure began
 	ErasedAt timeMS         `json:"erased_at"`
 	By       string         `json:"by,omitempty"`

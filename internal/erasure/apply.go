@@ -171,52 +171,89 @@ func (s *Service) applyProject(ctx context.Context, all bool, age time.Duration,
 			list = append(list, n)
 		}
 	}
-	read, err := s.readAll(ctx, missing)
-	if err != nil {
-		return out, err
-	}
-	for _, e := range read {
+	a := applying{s: s, project: project, known: known}
+	for _, e := range a.readAll(ctx, missing) {
 		if e.State == Asked && time.UnixMilli(e.AskedMS).Add(age).After(s.Now()) {
 			continue
 		}
 		list = append(list, Noted{Entry: e})
 	}
-	a := applying{s: s, project: project, known: known}
-	err = errors.Join(a.agents(ctx, list), a.users(ctx, list, keys), a.whole(ctx, list), a.flush(ctx))
-	return a.out, err
+	a.agents(ctx, list)
+	a.users(ctx, list, keys)
+	a.whole(ctx, list)
+	a.flush(ctx)
+	return a.out, a.failed.join()
 }
 
-// readAll reads entries. One that is gone was refused meanwhile.
-func (s *Service) readAll(ctx context.Context, names []string) (out []Entry, err error) {
-	var mu sync.Mutex // guards out
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(readsAtOnce)
-	for _, name := range names {
-		all.Go(func() error {
-			e, err := s.Ledger.get(ctx, name)
-			if fault.Is(err, fault.NotFound) {
-				return nil
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out = append(out, e)
-			return err
-		})
-	}
-	return out, all.Wait()
-}
-
-// applying applies entries of one project.
+// applying applies entries of one project. An entry that fails does not keep the others from being
+// applied.
 type applying struct {
 	s       *Service
 	project string
 	known   map[string]Noted
 	out     Applied
 	notes   []Noted // to be stored
+	failed  failures
+	misses  int // sets of callers that could not be erased
+}
+
+// maxFailures is how many failures are told, and after how many no more is tried in places where
+// each try takes long.
+const maxFailures = 20
+
+// failures are errors of entries: the first ones, and how many there are.
+type failures struct {
+	first []error
+	n     int
+}
+
+func (f *failures) add(err error) {
+	if err == nil {
+		return
+	}
+	if f.n++; f.n <= maxFailures {
+		f.first = append(f.first, err)
+	}
+}
+
+// join returns them as one error, nil for none.
+func (f *failures) join() error {
+	if more := f.n - len(f.first); more > 0 {
+		return errors.Join(append(f.first, fmt.Errorf("%d more erasures failed", more))...)
+	}
+	return errors.Join(f.first...)
+}
+
+// readAll reads entries. One that is gone was refused meanwhile.
+func (a *applying) readAll(ctx context.Context, names []string) (out []Entry) {
+	var mu sync.Mutex // guards out and a.failed
+	var all errgroup.Group
+	all.SetLimit(readsAtOnce)
+	for _, name := range names {
+		all.Go(func() error {
+			mu.Lock()
+			enough := a.failed.n >= maxFailures // the place is away
+			mu.Unlock()
+			if enough {
+				return nil
+			}
+			e, err := a.s.Ledger.get(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				out = append(out, e)
+			} else if !fault.Is(err, fault.NotFound) {
+				a.failed.add(err)
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are in a.failed
+	return out
 }
 
 // agents erases the agents of the entries that began before their erasure.
-func (a *applying) agents(ctx context.Context, list []Noted) error {
+func (a *applying) agents(ctx context.Context, list []Noted) {
 	for _, n := range list {
 		if n.Kind != OfAgent {
 			continue
@@ -230,26 +267,25 @@ func (a *applying) agents(ctx context.Context, list []Noted) error {
 		if fault.Is(err, fault.NotFound) {
 			err = nil
 		}
-		if err := a.settle(ctx, n, found, err); err != nil {
-			return err
-		}
+		a.settle(ctx, n, found, err)
 	}
-	return nil
 }
 
 // users erases the callers of the entries.
-func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]byte) error {
+func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]byte) {
 	type key struct {
 		id   string
 		name Hash
 	}
 	of := map[key][]int{} // the entries of a hash
+	failed := map[int]error{}
 	for i, n := range list {
 		if n.Kind != OfUser {
 			continue
 		}
 		if len(n.Names) > 0 && keys[n.Key] == nil {
-			return a.s.Ledger.fail(errors.New("it is missing, so that erasures of callers with it cannot be applied"), "read "+keyPrefix+n.Key)
+			failed[i] = a.s.Ledger.fail(errors.New("it is missing, so that erasures of callers with it cannot be applied"), "read "+keyPrefix+n.Key)
+			continue
 		}
 		for _, h := range n.Names {
 			of[key{n.Key, h}] = append(of[key{n.Key, h}], i)
@@ -269,24 +305,22 @@ func (a *applying) users(ctx context.Context, list []Noted, keys map[string][]by
 			return nil
 		})
 		if err != nil {
-			return err
+			a.failed.add(err)
+			return
 		}
 	}
-	failed := map[int]error{}
 	a.eraseUsers(ctx, found, slices.Sorted(maps.Keys(found)), failed)
 	for i, n := range list {
 		if n.Kind != OfUser {
 			continue
 		}
-		if err := a.settle(ctx, n, len(found[i]) > 0, failed[i]); err != nil {
-			return err
-		}
+		a.settle(ctx, n, len(found[i]) > 0, failed[i])
 	}
-	return nil
 }
 
 // eraseUsers erases the callers of entries by the names that were found of each. All take one pass
-// over the project. If something is under hold, the halves are tried, down to single entries.
+// over the project. If something is under hold or fails, the halves are tried, down to single
+// entries; after maxFailures of those that failed, the rest fails with them.
 func (a *applying) eraseUsers(ctx context.Context, found map[int]map[string]int64, entries []int, failed map[int]error) {
 	if len(entries) == 0 {
 		return
@@ -298,10 +332,17 @@ func (a *applying) eraseUsers(ctx context.Context, found map[int]map[string]int6
 		}
 	}
 	err := a.s.Callers.EraseUntil(ctx, a.project, names)
-	if half := len(entries) / 2; fault.Is(err, fault.Held) && half > 0 {
+	again := fault.Is(err, fault.Held) || err != nil && a.misses < maxFailures && ctx.Err() == nil
+	if half := len(entries) / 2; again && half > 0 {
 		a.eraseUsers(ctx, found, entries[:half], failed)
 		a.eraseUsers(ctx, found, entries[half:], failed)
 		return
+	}
+	if err == nil {
+		return
+	}
+	if !fault.Is(err, fault.Held) {
+		a.misses++
 	}
 	for _, i := range entries {
 		failed[i] = err
@@ -309,7 +350,7 @@ func (a *applying) eraseUsers(ctx context.Context, found map[int]map[string]int6
 }
 
 // whole erases the project, up to its last erasure.
-func (a *applying) whole(ctx context.Context, list []Noted) error {
+func (a *applying) whole(ctx context.Context, list []Noted) {
 	var last Entry
 	for _, n := range list {
 		if n.Kind == OfProject && (last.ID == "" || n.untilMS() > last.untilMS()) {
@@ -318,37 +359,35 @@ func (a *applying) whole(ctx context.Context, list []Noted) error {
 		}
 	}
 	if last.ID == "" {
-		return nil
+		return
 	}
 	err := a.s.eraseProject(ctx, &last, last.untilMS())
 	found := last.Erased.any()
 	for _, n := range list {
-		if n.Kind != OfProject {
-			continue
-		}
-		if err := a.settle(ctx, n, found, err); err != nil {
-			return err
+		if n.Kind == OfProject {
+			a.settle(ctx, n, found, err)
 		}
 	}
-	return nil
 }
 
-// settle notes what became of an entry. found says whether there was something to erase. It returns
-// err unless that is a hold.
-func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) error {
+// settle notes what became of an entry. found says whether there was something to erase.
+func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) {
 	n.Held = fault.Is(err, fault.Held)
 	switch {
 	case n.Held && n.State == Asked: // it was refused, or would have been
 		a.out.Dropped++
-		return a.s.drop(ctx, &n.Entry)
+		a.failed.add(a.s.drop(ctx, &n.Entry))
+		return
 	case n.Held:
 		a.out.Held++
 	case err != nil:
-		return err
+		a.failed.add(fmt.Errorf("erasure %s: %w", n.ID, err))
+		return
 	case n.State == Asked:
 		n.State, n.DoneMS, n.Unfinished = Done, a.s.Now().UnixMilli(), true
 		if err := a.s.Ledger.put(ctx, &n.Entry); err != nil {
-			return err
+			a.failed.add(err)
+			return
 		}
 		a.out.Again++
 	case found:
@@ -356,20 +395,17 @@ func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) e
 		a.out.Again++
 	}
 	if was, ok := a.known[n.name()]; ok && was.Held == n.Held && was.AgainMS == n.AgainMS {
-		return nil
+		return
 	}
 	if a.notes = append(a.notes, n); len(a.notes) == page {
-		return a.flush(ctx)
+		a.flush(ctx)
 	}
-	return nil
 }
 
 // flush stores what is to be noted.
-func (a *applying) flush(ctx context.Context) error {
-	if len(a.notes) == 0 {
-		return nil
+func (a *applying) flush(ctx context.Context) {
+	if len(a.notes) > 0 {
+		a.failed.add(a.s.note(ctx, a.notes))
+		a.notes = a.notes[:0]
 	}
-	err := a.s.note(ctx, a.notes)
-	a.notes = a.notes[:0]
-	return err
 }

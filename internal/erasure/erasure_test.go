@@ -385,8 +385,51 @@ func TestApplyBounds(t *testing.T) {
 	}
 }
 
-// TestApplyMeanwhile: what began during an erasure that went through was erased by it, and is erased
-// again.
+// TestApplyOthers: entries that cannot be applied are reported, and the others are applied.
+func TestApplyOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := start(t, dir, 1000)
+	fill(t, p)
+	p.close(t)
+	backup, err := os.ReadFile(filepath.Join(dir, "h.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"anna", "ben"} {
+		p = start(t, dir, 1000)
+		if _, _, err := p.User(t.Context(), "p", user, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.close(t)
+		keys, err := filepath.Glob(filepath.Join(dir, "erasures", "key-*"))
+		if err != nil || len(keys) != 1 {
+			t.Fatalf("keys %q, error %v", keys, err)
+		}
+		if user == "anna" { // the key of her entry is lost
+			if err := os.Remove(keys[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, b := range map[string][]byte{"h.db": backup, "erasures/p/00000000-0000-7000-8000-000000000000": []byte("damaged")} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p = start(t, dir, 1000)
+	defer p.close(t)
+	done, err := p.Apply(t.Context(), false, 0)
+	if !errors.Is(err, erasure.ErrLedger) || !strings.Contains(err.Error(), "read key-") || !strings.Contains(err.Error(), "00000000-0000") {
+		t.Errorf("error %v", err)
+	}
+	if got := p.left(t); done.Again != 1 || got != "a1 a2 f" {
+		t.Errorf("applied %v; %s are left, want those of anna", done, got)
+	}
+}
+
+// TestApplyMeanwhile: what began during an erasure that went through was erased by it, and is
+// erased again.
 func TestApplyMeanwhile(t *testing.T) {
 	t.Parallel()
 	for kind, erase := range map[string]func(context.Context, process) error{

@@ -84,8 +84,8 @@ func (c *Counts) any() bool {
 	return n > 0
 }
 
-// untilMS returns the time up to which what began or was stored is meant: the end of an erasure that
-// went through, which takes what comes meanwhile, or the start of one that Apply has to do.
+// untilMS returns the time up to which what began or was stored is meant: the end of an erasure
+// that went through, which takes what comes meanwhile, or the start of one that Apply has to do.
 func (e *Entry) untilMS() int64 {
 	if e.State == Done && !e.Unfinished {
 		return e.DoneMS
