@@ -487,6 +487,33 @@ func TestAliasOfAnother(t *testing.T) {
 	}
 }
 
+// TestAliasOfBefore: a name that was no alias of a caller when that was erased, but is one in a
+// backup, stops being one, and keeps its calls.
+func TestAliasOfBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := start(t, dir, 1000)
+	defer p.close(t)
+	past := time.Now().Add(-time.Hour)
+	p.call(t, "a1", "anna", past)
+	p.call(t, "b1", "shared phone", past)
+	if _, _, err := p.User(t.Context(), "p", "anna", ""); err != nil {
+		t.Fatal(err)
+	}
+	p.call(t, "a1", "anna", past)
+	p.Callers.Now = func() time.Time { return past }
+	if _, err := p.Callers.SetAliases(t.Context(), "p", "anna", []string{"shared phone"}); err != nil {
+		t.Fatal(err)
+	}
+	p.Callers.Now = time.Now
+	if _, err := p.Apply(t.Context(), true, 0); err != nil || p.left(t) != "b1" {
+		t.Errorf("%s are left, want b1; error %v", p.left(t), err)
+	}
+	if c, err := p.Callers.Get(t.Context(), "p", "shared phone"); err != nil || c.User != "shared phone" {
+		t.Errorf("the alias is of %s, error %v", c.User, err)
+	}
+}
+
 // TestBucket: a ledger in a bucket is applied to another store, and copied to a folder.
 func TestBucket(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func marks(project string) record.Space {
 const markTTL = 24 * 3600 * 1000
 
 type mark struct {
-	AtMS int64 `json:"at_ms"`
+	AtMS int64 `json:"at_ms"` // when the caller was erased; the mark may be stored later
 }
 
 // Erase erases the caller with a name or alias: agents, messages in the ledgers of others, records,
@@ -74,26 +74,21 @@ func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, err
 
 // EraseUntil erases again what was erased of callers before, and came back with a backup or an
 // import. untilMS has the time of each name's erasure, Unix ms: what began or was stored later
-// stays. A name that is a caller's own stands for its aliases too; one that is an alias stands for
-// itself. No event is sent. It fails as Erase does.
+// stays. A name stands for itself alone: another name that is its alias in the backup, but was not
+// when the caller was erased, is only no alias any more. No event is sent. It fails as Erase does.
 func (s *Service) EraseUntil(ctx context.Context, project string, untilMS map[string]int64) error {
 	out := Erasure{Project: project}
-	until := maps.Clone(untilMS)
 	var own []string
 	for name, at := range untilMS {
 		e, err := s.load(ctx, project, name)
 		if err != nil {
 			return err
 		}
-		if e.Of != "" || e.rev == record.Absent || e.updatedMS > at {
-			continue
-		}
-		own = append(own, name)
-		for _, alias := range e.Aliases {
-			until[alias] = max(until[alias], at)
+		if e.Of == "" && e.rev != record.Absent && e.updatedMS <= at {
+			own = append(own, name)
 		}
 	}
-	if err := s.erase(ctx, until, own, &out); err != nil || s.Purge == nil {
+	if err := s.erase(ctx, untilMS, own, &out); err != nil || s.Purge == nil {
 		return err
 	}
 	return s.Purge(ctx)
@@ -105,19 +100,7 @@ func (s *Service) erase(ctx context.Context, untilMS map[string]int64, own []str
 	if err := s.Items.Holds.CheckUsers(ctx, project, names...); err != nil {
 		return err
 	}
-	mark := func() error {
-		for part := range slices.Chunk(names, record.MaxChanges) {
-			at := s.Now().UnixMilli()
-			for _, n := range part { // later calls may be filed; see ErasedAt
-				at = min(at, untilMS[n])
-			}
-			if err := s.mark(ctx, project, part, nil, at); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := mark(); err != nil {
+	if err := s.markUntil(ctx, project, untilMS); err != nil {
 		return err
 	}
 	live := func(a *memory.Agent) error {
@@ -146,7 +129,7 @@ func (s *Service) erase(ctx context.Context, untilMS map[string]int64, own []str
 		}
 	}
 	// What was computed since the last pass is either found here, or finds this mark.
-	if err := mark(); err != nil {
+	if err := s.markUntil(ctx, project, untilMS); err != nil {
 		return err
 	}
 	n, err := record.EraseUsers(ctx, s.Records, project, untilMS)
@@ -259,7 +242,9 @@ func (s *Service) eraseEntries(ctx context.Context, project, name string) (n int
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, entry{Name: a, rev: is.rev})
+			if is.Of == e.Name { // not one that an import has given to another caller
+				list = append(list, entry{Name: a, rev: is.rev})
+			}
 		}
 		return list, nil
 	})
@@ -271,6 +256,51 @@ func (s *Service) markID(name string) string {
 	h := hmac.New(sha256.New, s.Key)
 	h.Write([]byte(name))
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// markUntil notes of each name that it is being erased, as of its time: later calls may be filed.
+// The time of a mark never becomes earlier.
+func (s *Service) markUntil(ctx context.Context, project string, untilMS map[string]int64) error {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(untilMS)), record.MaxChanges) {
+		err := record.Retry(ctx, "the marks of erased callers", func() error {
+			now := s.Now().UnixMilli()
+			changes := make([]record.Change, len(part))
+			for i, n := range part {
+				c := record.Change{ID: s.markID(n), If: record.Any}
+				at := min(now, untilMS[n])
+				if at < now {
+					was, rev, err := s.markOf(ctx, project, n)
+					if err != nil {
+						return err
+					}
+					at, c.If = max(at, was.AtMS), rev
+				}
+				var err error
+				if c.Body, err = json.Marshal(mark{at}); err != nil {
+					return err
+				}
+				changes[i] = c
+			}
+			_, err := s.Records.ChangeRecords(ctx, marks(project), changes, record.Limit{}, nil, now)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// markOf returns the mark of a name and its revision: record.Absent if there is none.
+func (s *Service) markOf(ctx context.Context, project, name string) (m mark, rev int64, err error) {
+	r, err := s.Records.Record(ctx, marks(project), s.markID(name))
+	if fault.Is(err, fault.NotFound) {
+		return m, record.Absent, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(r.Body, &m)
+	}
+	return m, r.Rev, err
 }
 
 // mark notes that names are being erased, as of a time, and stores events.
@@ -293,11 +323,8 @@ func (s *Service) ErasedAt(ctx context.Context, project, name string) (int64, er
 	if name == "" {
 		return 0, nil
 	}
-	r, err := s.Records.Record(ctx, marks(project), s.markID(name))
-	if fault.Is(err, fault.NotFound) {
-		return 0, nil
-	}
-	return r.UpdatedMS, err
+	m, _, err := s.markOf(ctx, project, name)
+	return m.AtMS, err
 }
 
 // Guard returns a check for what is computed from a caller's texts and then stored. Call Guard

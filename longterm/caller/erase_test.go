@@ -133,3 +133,29 @@ func TestGuardSwept(t *testing.T) {
 		t.Errorf("after another erasure: %v, %v", gone, err)
 	}
 }
+
+// TestMarksOfOthers: erasures that are applied again are noted each as of its own time, also those
+// of long ago, and the time of a later erasure stays.
+func TestMarksOfOthers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	clock := func() time.Time { return now }
+	store := storetest.New(t)
+	memory := agents.NewService(agents.Config{Ledger: store, Now: clock, NewID: func() string { return "id" }})
+	s := &caller.Service{
+		Records: store, Ledger: store, Now: clock,
+		Items: memories.Service{Memory: memory, Ledger: store, Store: store, Records: store},
+	}
+	if _, err := s.Erase(t.Context(), "p", "anna"); err != nil {
+		t.Fatal(err)
+	}
+	hour, month := now.Add(-time.Hour).UnixMilli(), now.Add(-30*24*time.Hour).UnixMilli()
+	if err := s.EraseUntil(t.Context(), "p", map[string]int64{"anna": hour, "ben": hour, "carl": month}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int64{"anna": now.UnixMilli(), "ben": hour, "carl": month, "dora": 0} {
+		if got, err := s.ErasedAt(t.Context(), "p", name); err != nil || got != want {
+			t.Errorf("%s was erased at %d, want %d; error %v", name, got, want, err)
+		}
+	}
+}
