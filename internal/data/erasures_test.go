@@ -275,3 +275,29 @@ func TestImportNoted(t *testing.T) {
 		}
 	}
 }
+
+// TestMigrateIntoExisting: what was erased of a project of the source is not erased of a project
+// with the same name that the target has, and the target's erasures are applied to what came.
+func TestMigrateIntoExisting(t *testing.T) {
+	t.Parallel()
+	from, to := sqliteURL(t), sqliteURL(t)
+	for at, calls := range map[string]map[string]string{from: {"anna1": "anna", "ben1": "ben"}, to: {"anna2": "anna", "ben2": "ben"}} {
+		s := openStore(t, at)
+		for id, user := range calls {
+			called(t, s, "p", user, 1, id)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, user := range map[string]string{from: "anna", to: "ben"} {
+		if _, errs, err := run(t, settingsOf(at), "", "erase", "-project", "p", "-user", user); err != nil {
+			t.Fatal(err, errs)
+		}
+	}
+	settings := settingsOf(to)
+	if _, errs, err := run(t, settings, "", "migrate", "-from", from, "-to", to, "-into-existing", "-spool", t.TempDir()); err != nil {
+		t.Fatal(err, errs)
+	}
+	wantCalls(t, "after the migration", to, "anna2", "f-anna2")
+}

@@ -33,7 +33,7 @@ type migrateCommand struct {
 
 // Help returns the details.
 func (*migrateCommand) Help() string {
-	return "Moves all data of one store into another, which must be empty. The source is copied as of one moment to a file in --spool, written from there to the target in batches, and compared with the target, record by record and by checksum. The source may be in use; the target must not. After an interruption, --resume goes on where it was. At the end, migrate checks whether the source has changed since it was copied. Both stores are opened with HEARDLOG_SECRET_KEY. The ledger of erasures of the source (HEARDLOG_ERASURES) is copied to that of the target.\n\nExit codes: 0 if all was copied and the source is still the same; 2 if all was copied as of that moment, but the source has changed since; 1 if it failed."
+	return "Moves all data of one store into another, which must be empty. The source is copied as of one moment to a file in --spool, written from there to the target in batches, and compared with the target, record by record and by checksum. The source may be in use; the target must not. After an interruption, --resume goes on where it was. At the end, migrate checks whether the source has changed since it was copied. Both stores are opened with HEARDLOG_SECRET_KEY. The ledger of erasures of the source (HEARDLOG_ERASURES) is copied to that of the target, but not with --into-existing: then HEARDLOG_ERASURES must name the ledger of the target.\n\nExit codes: 0 if all was copied and the source is still the same; 2 if all was copied as of that moment, but the source has changed since; 1 if it failed."
 }
 
 // Run moves a store.
@@ -227,6 +227,8 @@ func (m *migration) checkConflicts(ctx context.Context, to target) error {
 }
 
 // erasures copies the ledger of erasures of the source to that of the target, and applies it there.
+// The ledger of a target that was in use stays as it is: what was erased of a project of the source
+// would be erased of the target's project with the same name.
 func (m *migration) erasures(ctx context.Context) error {
 	from, err := app.OpenErasures(m.source)
 	if err != nil {
@@ -236,7 +238,7 @@ func (m *migration) erasures(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if from != nil && to != nil {
+	if from != nil && to != nil && !m.existing {
 		n, err := to.Copy(ctx, from)
 		if err != nil {
 			return err
