@@ -62,35 +62,39 @@ func (noEvents) FactBody(facts.Notice) ([]byte, error) {
 	return nil, errors.New("no event about a fact is wanted")
 }
 
-// applyErasures erases in a store what the ledger of the settings has as erased, and reports it.
-// The store may be elsewhere than the settings say. all is as in erasure.Service.Apply.
-func applyErasures(ctx context.Context, e Env, c, store config.Config, all bool) (err error) {
+// applyErasures erases in a store what the ledger of the settings has as erased. It returns what to
+// say of it after the counts of what came, which is less now. The store may be elsewhere than the
+// settings say. all is as in erasure.Service.Apply.
+func applyErasures(ctx context.Context, c, store config.Config, all bool) (said string, err error) {
 	ledger, err := app.OpenErasures(c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if ledger == nil {
-		fmt.Fprintln(e.Stderr, "WARNING: HEARDLOG_ERASURES names no ledger of erasures: what was erased since may be back")
-		return nil
+		return "WARNING: HEARDLOG_ERASURES names no ledger of erasures: what was erased since may be back\n", nil
 	}
-	if empty, err := ledger.Empty(ctx); err != nil || empty {
-		return err
+	empty, err := ledger.Empty(ctx)
+	if err != nil {
+		return "", err
+	}
+	if empty {
+		return fmt.Sprintf("nothing was erased again: the ledger of erasures %s is empty. If the servers have another one (HEARDLOG_ERASURES), what was erased since may be back\n", ledger), nil
 	}
 	s, err := openEraser(ctx, store)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	service, err := newErasures(ctx, ledger, s)
 	if err != nil {
-		return err
+		return "", err
 	}
 	// The next start of a server settles imports: its ledger may be another one than this shell's.
 	done, err := service.Apply(ctx, all, 0)
 	if err == nil && done != (erasure.Applied{}) {
-		fmt.Fprintf(e.Stderr, "the ledger of erasures %s: %s\n", ledger, done)
+		said = fmt.Sprintf("then what the ledger %s has as erased was erased: %s\n", ledger, done)
 	}
-	return err
+	return said, err
 }
 
 // finishImport applies the ledger if an earlier import was killed after its last record.
@@ -106,7 +110,9 @@ func finishImport(ctx context.Context, e Env, c config.Config) error {
 	if err := errors.Join(err, s.Close()); err != nil || !begun {
 		return err
 	}
-	return applyErasures(ctx, e, c, c, true)
+	said, err := applyErasures(ctx, c, c, true)
+	fmt.Fprint(e.Stderr, said)
+	return err
 }
 
 // keepsNotes is a target that keeps what it has noted of erasures: an export may have noted the

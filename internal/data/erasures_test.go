@@ -262,7 +262,8 @@ func TestImportNoted(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if _, errs, err := run(t, settings, exported(t, old), "import"); err != nil {
+				_, errs, err := run(t, settings, exported(t, old), "import")
+				if told := strings.Contains(errs, "what was erased since may be back"); err != nil || told != (filepath.Base(ledger) != "other") {
 					t.Fatal(err, errs)
 				}
 				s = openStore(t, at)

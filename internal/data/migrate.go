@@ -72,10 +72,11 @@ func (g *migrateCommand) Run(ctx context.Context, e Env) (err error) {
 	if err := m.move(ctx); err != nil {
 		return fmt.Errorf("%w; --resume goes on where it was", err)
 	}
-	if err := m.erasures(ctx); err != nil {
+	said, err := m.erasures(ctx)
+	if err != nil {
 		return fmt.Errorf("all is copied, but what was erased before may be back; the next start of a server erases it again: %w", err)
 	}
-	fmt.Fprintf(e.Stderr, "migrated %s to %s and compared it in %s: %s, sha256:%s\n", storeName(source), storeName(target), time.Since(began).Round(time.Second), m.kept.end.Counts, m.kept.end.SHA256)
+	fmt.Fprintf(e.Stderr, "migrated %s to %s and compared it in %s: %s, sha256:%s\n%s", storeName(source), storeName(target), time.Since(began).Round(time.Second), m.kept.end.Counts, m.kept.end.SHA256, said)
 	changed, err := m.changed(ctx)
 	if err != nil {
 		return fmt.Errorf("all is copied, but whether the source has changed since is not known: %w", err)
@@ -229,25 +230,25 @@ func (m *migration) checkConflicts(ctx context.Context, to target) error {
 // erasures copies the ledger of erasures of the source to that of the target, and applies it there.
 // The ledger of a target that was in use stays as it is: what was erased of a project of the source
 // would be erased of the target's project with the same name.
-func (m *migration) erasures(ctx context.Context) error {
+func (m *migration) erasures(ctx context.Context) (said string, err error) {
 	from, err := app.OpenErasures(m.source)
 	if err != nil {
-		return err
+		return "", err
 	}
 	to, err := app.OpenErasures(m.target)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if from != nil && to != nil && !m.existing {
 		n, err := to.Copy(ctx, from)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if n > 0 {
 			fmt.Fprintf(m.e.Stderr, "copied %d erasures from the ledger %s to %s\n", n, from, to)
 		}
 	}
-	return applyErasures(ctx, m.e, m.target, m.target, m.existing)
+	return applyErasures(ctx, m.target, m.target, m.existing)
 }
 
 func (m *migration) compare(ctx context.Context) (export.Comparison, error) {

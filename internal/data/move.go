@@ -179,14 +179,15 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := applyErasures(ctx, e, c, c, true); err != nil {
+	said, err := applyErasures(ctx, c, c, true)
+	if err != nil {
 		return fmt.Errorf("all is imported, but what was erased before may be back; the next start of a server erases it again: %w", err)
 	}
 	how := "imported into"
 	if resumed {
 		how = "finished the import into"
 	}
-	fmt.Fprintf(e.Stderr, "%s %s: %s\n", how, storeName(c), end.Counts)
+	fmt.Fprintf(e.Stderr, "%s %s: %s\n%s", how, storeName(c), end.Counts, said)
 	return nil
 }
 

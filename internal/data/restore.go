@@ -57,21 +57,23 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 	if err := b.check(ctx); err != nil {
 		return fmt.Errorf("%s: %w; nothing was written", b, err)
 	}
+	var said string
 	if c.StoreURL != "" {
 		if r.Overwrite {
 			return errors.New("--overwrite: a PostgreSQL database is never overwritten: make an empty one, or an empty schema that search_path in the URL names, and restore into that")
 		}
-		err = b.intoTables(ctx, e, c)
+		err = b.intoTables(ctx, c)
 		if err == nil {
-			err = applyErasures(ctx, e, c, c, false)
+			said, err = applyErasures(ctx, c, c, false)
 		}
 	} else {
-		err = b.intoFile(ctx, e, c, r.Overwrite)
+		said, err = b.intoFile(ctx, c, r.Overwrite)
 	}
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(e.Stderr, "restored %s into %s and compared it: %s\n", b, storeName(c), b.end.Counts)
+	fmt.Fprint(e.Stderr, said)
 	if !b.head.Secrets {
 		fmt.Fprintln(e.Stderr, "the backup holds no secrets: agents have no LLM keys, and endpoints that had secrets are disabled")
 	}
@@ -190,7 +192,7 @@ func (b *kept) same(ctx context.Context, from export.Source) error {
 }
 
 // intoTables restores into a database that is empty or holds a part from an earlier run.
-func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err error) {
+func (b *kept) intoTables(ctx context.Context, c config.Config) (err error) {
 	to, err := openTables(ctx, c, nil)
 	if err != nil {
 		return err
@@ -219,14 +221,15 @@ func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err erro
 	return b.same(ctx, to)
 }
 
-// intoFile restores into a new file, which then replaces the old one.
-func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite bool) (err error) {
+// intoFile restores into a new file, which then replaces the old one. It returns what to say of
+// erasures.
+func (b *kept) intoFile(ctx context.Context, c config.Config, overwrite bool) (said string, err error) {
 	r, err := sqlite.OpenReplacement(fileOptions(c), overwrite)
 	if fault.Is(err, fault.Conflict) && !overwrite {
-		return fmt.Errorf("%w; --overwrite lets the backup take its place", err)
+		return "", fmt.Errorf("%w; --overwrite lets the backup take its place", err)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	goesOn, err := b.interruptedRestore(ctx, r)
@@ -242,17 +245,18 @@ func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite b
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w; %s is as it was, and the same restore goes on where it was", err, c.StorePath)
+		return "", fmt.Errorf("%w; %s is as it was, and the same restore goes on where it was", err, c.StorePath)
 	}
 	if err := b.sameFile(ctx, r); err != nil {
-		return errors.Join(err, r.Discard())
+		return "", errors.Join(err, r.Discard())
 	}
 	made := c
 	made.StorePath = r.Options().Path
-	if err := applyErasures(ctx, e, c, made, false); err != nil {
-		return fmt.Errorf("%w; %s is as it was", errors.Join(err, r.Discard()), c.StorePath)
+	said, err = applyErasures(ctx, c, made, false)
+	if err != nil {
+		return "", fmt.Errorf("%w; %s is as it was", errors.Join(err, r.Discard()), c.StorePath)
 	}
-	return r.Commit()
+	return said, r.Commit()
 }
 
 // interruptedRestore reports whether an earlier run was interrupted.
