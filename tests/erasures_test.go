@@ -88,7 +88,7 @@ func TestErasureReceipts(t *testing.T) {
 	if of.Kind != "user" || of.State != "erased" || of.By != "admin" || of.AgentID != "" || of.Erased["agents"] != 1 || of.ErasedAt.Before(of.AskedAt) || of.AgainAt != "" {
 		t.Errorf("receipt of a user: %+v", of)
 	}
-	if got := strings.Join(of.remaining(), " "); got != "shared_agents backups deliveries" {
+	if got := strings.Join(of.remaining(), " "); got != "shared_agents backups conversations deliveries audit" {
 		t.Errorf("what remains: %s", got)
 	}
 	if r := of.Remains[0]; r.Count != 1 || len(r.Agents) != 1 || r.Agents[0] != shared {
@@ -181,6 +181,10 @@ func TestErasureSurvivesRestore(t *testing.T) {
 	elsewhere := once.again("HEARDLOG_ERASURES=" + filepath.Join(t.TempDir(), "other"))
 	if !strings.Contains(elsewhere.log.String(), "the ledger of erasures is empty") {
 		t.Error("nothing is said of a ledger that is elsewhere")
+	}
+	e := elsewhere.erasure(id)
+	if where := e.Where[len(e.Where)-1]; where.Place != "ledger" || where.State != "missing" || e.remaining()[0] != "ledger" {
+		t.Errorf("the receipt with another ledger: %+v", e)
 	}
 }
 

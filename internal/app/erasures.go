@@ -63,7 +63,10 @@ func (a *App) newErasures(items memories.Service, hooks *webhook.Service) (s *er
 	s = &erasure.Service{
 		Records: a.store, Agents: a.service.Agents, Facts: a.facts, Callers: a.callers, Items: items, Keys: a.store, Values: a.kv.Store, Webhooks: hooks,
 		Now: a.now, NewID: a.ids.next,
-		Settings: erasure.Settings{Archive: a.cfg.Archive != "", Provider: externalKV(a.models.Default), Backups: a.backups},
+		Settings: erasure.Settings{Archive: a.cfg.Archive != "", Postgres: a.cfg.StoreURL != "", Provider: externalKV(a.models.Default), Backups: a.backups},
+	}
+	s.Dropped = func(project, id string) {
+		a.log.Warn().Str("project", project).Str("erasure", id).Msg("an erasure that was not done is refused by a legal hold now, and leaves the ledger; ask for it again after the hold")
 	}
 	if s.Ledger, err = OpenErasures(a.cfg); err != nil {
 		return nil, err

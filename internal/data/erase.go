@@ -98,7 +98,7 @@ type eraseCommand struct {
 
 // Help returns the details.
 func (*eraseCommand) Help() string {
-	return "Needs --project and one of --agent, --user and --whole. Erases an agent, live or ended, with its messages, summary, items, working memory, events and deliveries, pending ones too, and the facts that rest on it alone; or all that belongs to an end user, as docs/guides/data.md defines it; or all that a project has. It writes one JSON object with numbers and IDs of what was erased, and no content. It cannot be undone. The erasure is noted in the ledger of erasures (HEARDLOG_ERASURES), and applied again to what is restored or imported.\n\nAn SQLite file must not be in use by a server. Ask the server for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project} instead, which also stop answers that are being made."
+	return "Needs --project and one of --agent, --user and --whole. Erases an agent, live or ended, with its messages, summary, items, working memory, events and deliveries, pending ones too, and the facts that rest on it alone; or all that belongs to an end user, as docs/guides/data.md defines it; or all that a project has. It writes one JSON object with numbers and IDs of what was erased, and no content. It cannot be undone. Keys at a provider such as Redis (HEARDLOG_MEMORY_MODEL) are not reached. The erasure is noted in the ledger of erasures (HEARDLOG_ERASURES), and applied again to what is restored or imported.\n\nAn SQLite file must not be in use by a server. Ask the server for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project} instead, which also stop answers that are being made."
 }
 
 // Run erases an agent, a user or a project.
@@ -143,12 +143,15 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 		n, err = service.Project(ctx, r.Project, access.CommandLine)
 		out.ID, out.Erased = n.ID, n.Erased
 	}
-	// What is under hold is refused before anything is erased.
+	// What is under hold is refused before anything is erased, unless the hold was set meanwhile.
 	if err != nil && (r.Agent != "" || fault.Is(err, fault.Held) || out.Erased == any(erasure.Counts{})) {
 		return err
 	}
 	out.Unfinished = err != nil
 	err = errors.Join(err, recordAct(ctx, &access.Audit{Store: from, Now: time.Now}, r.Project, act, on))
+	if e.Getenv("HEARDLOG_MEMORY_MODEL") != "" {
+		fmt.Fprintln(e.Stderr, "WARNING: keys that HEARDLOG_MEMORY_MODEL keeps at a provider such as Redis were not reached: delete them there")
+	}
 	out.ErasedAt = time.Now().UTC().Format(time.RFC3339)
 	return errors.Join(err, json.NewEncoder(e.Stdout).Encode(out))
 }

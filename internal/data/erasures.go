@@ -47,7 +47,7 @@ func newErasures(ctx context.Context, ledger *erasure.Ledger, s eraser) (*erasur
 		Facts: facts.NewService(facts.Config{
 			Store: s, Upkeep: s, Ledger: s, Items: s, Callers: callers, Now: time.Now, NewID: newID, Events: noEvents{}, Count: func(string, string) {},
 		}),
-		Now: time.Now, NewID: newID,
+		Now: time.Now, NewID: newID, Settings: erasure.Settings{Offline: true},
 	}, nil
 }
 

@@ -370,12 +370,15 @@ func (a *applying) whole(ctx context.Context, list []Noted) {
 	}
 }
 
-// settle notes what became of an entry. found says whether there was something to erase.
+// settle notes what became of an entry. found reports whether there was something to erase.
 func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) {
 	n.Held = fault.Is(err, fault.Held)
 	switch {
 	case n.Held && n.State == Asked: // it was refused, or would have been
 		a.out.Dropped++
+		if a.s.Dropped != nil {
+			a.s.Dropped(n.Project, n.ID)
+		}
 		a.failed.add(a.s.drop(ctx, &n.Entry))
 		return
 	case n.Held:
@@ -384,8 +387,7 @@ func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) {
 		a.failed.add(fmt.Errorf("erasure %s: %w", n.ID, err))
 		return
 	case n.State == Asked:
-		n.State, n.DoneMS, n.Unfinished = Done, a.s.Now().UnixMilli(), true
-		if err := a.s.Ledger.put(ctx, &n.Entry); err != nil {
+		if err := a.finish(ctx, &n.Entry); err != nil {
 			a.failed.add(err)
 			return
 		}
@@ -400,6 +402,16 @@ func (a *applying) settle(ctx context.Context, n Noted, found bool, err error) {
 	if a.notes = append(a.notes, n); len(a.notes) == page {
 		a.flush(ctx)
 	}
+}
+
+// finish writes an entry as done, unless the call that began it has done so meanwhile, with counts.
+func (a *applying) finish(ctx context.Context, e *Entry) error {
+	if now, err := a.s.Ledger.get(ctx, e.name()); err == nil && now.State == Done {
+		*e = now
+		return nil
+	}
+	e.State, e.DoneMS, e.Unfinished = Done, a.s.Now().UnixMilli(), true
+	return a.s.Ledger.put(ctx, e)
 }
 
 // flush stores what is to be noted.

@@ -25,7 +25,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Service erases. All fields but Ledger are required.
+// Service erases. All fields but Ledger and Dropped are required.
 type Service struct {
 	// Ledger is nil if there is none. Erasures then last for as long as the database.
 	Ledger   *Ledger
@@ -40,6 +40,9 @@ type Service struct {
 	Now      func() time.Time
 	NewID    func() string // a UUIDv7
 	Settings Settings      // for receipts
+	// Dropped is called by Apply for an erasure that leaves the ledger because a hold refuses it;
+	// nil ignores it.
+	Dropped func(project, id string)
 }
 
 // space holds the erasures that the database has noted of a project. It is not a space of the
@@ -59,8 +62,9 @@ type Noted struct {
 
 // Agent erases an agent, live or ended, and the facts that rest on it alone. It fails with
 // fault.NotFound if there is no such agent, with fault.Held if it is under hold, and with
-// fault.Unavailable if the ledger or the store cannot be written. After fault.NotFound and
-// fault.Held nothing was erased; after other errors, Apply finishes what was begun.
+// fault.Unavailable if the ledger or the store cannot be written. After fault.NotFound nothing was
+// erased, and after fault.Held only what a hold that was set meanwhile came too late for; after
+// other errors, Apply finishes what was begun.
 func (s *Service) Agent(ctx context.Context, project, id, by string) (Entry, error) {
 	e := s.entry(project, OfAgent, by)
 	e.AgentID = id
@@ -108,7 +112,7 @@ func (s *Service) Project(ctx context.Context, project, by string) (Entry, error
 
 // entry returns a new entry.
 func (s *Service) entry(project string, kind Kind, by string) Entry {
-	return Entry{ID: s.NewID(), Project: project, Kind: kind, State: Asked, AskedMS: s.Now().UnixMilli(), By: by}
+	return Entry{ID: s.NewID(), Project: project, Kind: kind, State: Asked, AskedMS: s.Now().UnixMilli(), By: by, Offline: s.Settings.Offline}
 }
 
 // run notes an entry, erases, and notes that it is done.

@@ -284,8 +284,10 @@ func TestHolds(t *testing.T) {
 		}
 		p.close(t)
 		p = start(t, dir, 1000)
-		if _, err := p.Apply(t.Context(), false, 0); err != nil {
-			t.Fatal(err)
+		asked, dropped := len(entries(t, dir)), 0
+		p.Dropped = func(string, string) { dropped++ }
+		if _, err := p.Apply(t.Context(), false, 0); err != nil || dropped != asked {
+			t.Fatalf("dropped %d of %d, error %v", dropped, asked, err)
 		}
 		if list := entries(t, dir); len(list) > 0 || p.left(t) != "a1 a2 b1 f" {
 			t.Errorf("after %d writes: the ledger has %q, and %s are left", writes, list, p.left(t))

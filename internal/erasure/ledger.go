@@ -54,6 +54,8 @@ type Entry struct {
 	Erased  Counts   `json:"erased"`             // by the first run
 	Shared  []string `json:"shared,omitempty"`   // agents that were kept, since others spoke there
 	SharedN int      `json:"shared_n,omitempty"`
+	// Offline is set if a command erased, which does not reach the provider of keys and values.
+	Offline bool `json:"offline,omitempty"`
 	// Unfinished is set if the server stopped during the erasure and finished it at its next start:
 	// Erased lacks what was erased before.
 	Unfinished bool `json:"unfinished,omitempty"`

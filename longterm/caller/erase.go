@@ -43,8 +43,9 @@ type mark struct {
 }
 
 // Erase erases the caller with a name or alias: agents, messages in the ledgers of others, records,
-// aliases and consent. It is safe to repeat. If it fails, it returns what it has
-// erased. If something of the caller is under hold, it erases nothing and returns fault.Held.
+// aliases and consent. It is safe to repeat. If it fails, it returns what it has erased. If
+// something of the caller is under hold, it returns fault.Held and has erased nothing, unless the
+// hold was set meanwhile.
 func (s *Service) Erase(ctx context.Context, project, name string) (Erasure, error) {
 	out := Erasure{Project: project, User: name}
 	c, err := s.Get(ctx, project, name)

@@ -38,8 +38,8 @@ const erasePage = 100
 // user's records. untilMS has, by name, the time (Unix ms) up to which agents have begun, messages
 // were said and records were stored that are erased, or Always. It reads all agents of the project
 // and calls before with each that it is about to erase. What is created while it runs may stay;
-// repeating it is safe. If one of the agents is under hold, it erases nothing and returns
-// fault.Held.
+// repeating it is safe. If one of the agents is under hold, it returns fault.Held and has erased
+// nothing, unless the hold was set meanwhile.
 func (s Service) EraseUser(ctx context.Context, project string, untilMS map[string]int64, before func(*memory.Agent) error) (out Erased, err error) {
 	if _, empty := untilMS[""]; empty || len(untilMS) == 0 {
 		return out, fault.At(fault.Invalid, "user", "must not be empty")
