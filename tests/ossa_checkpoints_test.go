@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
 type checkpointOf struct {
@@ -88,4 +90,21 @@ func TestCheckpoints(t *testing.T) {
 	}
 	s.do("DELETE", agent(id), nil).is(http.StatusNoContent, nil)
 	s.get(agent(id, "/checkpoints")).refused(http.StatusNotFound, "TaskNotFound")
+}
+
+// TestCheckpointsOfAnother: an erased agent takes no checkpoints of one whose ID goes on behind its
+// own.
+func TestCheckpointsOfAnother(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "Mm-hm."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=true")
+	for _, id := range []string{"desk", "desk-2"} {
+		s.post(v1+"/chat/completions", map[string]any{"model": "m", "messages": []any{user("Hello")}}, "X-Agent-Id", id).ok(nil)
+		s.checkpoint(id)
+	}
+	s.deleted204(agent("desk", ""))
+	var list struct{ Checkpoints []struct{ ID int64 } }
+	if s.get(agent("desk-2", "/checkpoints")).ok(&list); len(list.Checkpoints) != 1 {
+		t.Errorf("%+v", list)
+	}
 }

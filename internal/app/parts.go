@@ -84,7 +84,8 @@ func (a *App) agentErased(ctx context.Context, project, id string) error {
 func ForgetAgent(records record.Store, now func() time.Time) func(ctx context.Context, project, id string) error {
 	calls := summary.Calls{Records: records, Now: now}
 	return func(ctx context.Context, project, id string) error {
-		return errors.Join(checkpoint.Forget(ctx, records, project, id), calls.Forget(ctx, project, id), replay.Forget(ctx, records, project, id))
+		at := now().UnixMilli()
+		return errors.Join(checkpoint.Forget(ctx, records, project, id, at), calls.Forget(ctx, project, id), replay.Forget(ctx, records, project, id, at))
 	}
 }
 

@@ -256,12 +256,11 @@ func (s *Service) deleteResults(ctx context.Context, project string, r *Replay, 
 }
 
 // Forget deletes the results of a call that is erased from a store.
-func Forget(ctx context.Context, records record.Store, project, agent string) error {
+func Forget(ctx context.Context, records record.Store, project, agent string, nowMS int64) error {
 	at := resultSpace(project, agent)
 	list, err := records.RecordSpaces(ctx, project, at.Name, record.Space{}, 1)
 	if err != nil || len(list) == 0 || list[0].Name != at.Name {
 		return err // nearly every call has none
 	}
-	_, err = records.EraseRecords(ctx, project, "", at.Name)
-	return err
+	return record.EraseSpace(ctx, records, at, nowMS)
 }

@@ -282,16 +282,15 @@ func (s *Service) decode(head *record.Record, b []byte) (snap memctx.Snapshot, e
 
 // Forget deletes all checkpoints of an agent.
 func (s *Service) Forget(ctx context.Context, project, id string) error {
-	return Forget(ctx, s.cfg.Records, project, id)
+	return Forget(ctx, s.cfg.Records, project, id, s.cfg.Now().UnixMilli())
 }
 
 // Forget deletes all checkpoints of an agent from a store.
-func Forget(ctx context.Context, records record.Store, project, id string) error {
+func Forget(ctx context.Context, records record.Store, project, id string, nowMS int64) error {
 	at := space(project, id)
 	list, err := records.RecordSpaces(ctx, project, at.Name, record.Space{}, 1)
 	if err != nil || len(list) == 0 || list[0].Name != at.Name {
 		return err // nearly every agent has none
 	}
-	_, err = records.EraseRecords(ctx, project, "", at.Name)
-	return err
+	return record.EraseSpace(ctx, records, at, nowMS)
 }

@@ -45,6 +45,19 @@ func EraseProject(ctx context.Context, s Store, project string, untilMS int64) (
 	return eraseUntil(ctx, s, spaces, untilMS, func() (int, error) { return s.EraseRecords(ctx, project, "", "") })
 }
 
+// EraseSpace deletes the records of one space. Unlike Store.EraseRecords it leaves spaces whose
+// names go on behind the name of this one.
+func EraseSpace(ctx context.Context, s Store, sp Space, nowMS int64) error {
+	return eachPage(ctx, s, sp, func(page []Record) error {
+		gone := make([]Change, len(page))
+		for i, r := range page {
+			gone[i] = Change{ID: r.ID, If: Any}
+		}
+		_, err := s.ChangeRecords(ctx, sp, gone, Limit{}, nil, nowMS)
+		return err
+	})
+}
+
 // erasePage is how many spaces or records are read at a time.
 const erasePage = 500
 
