@@ -13,7 +13,7 @@ import (
 )
 
 // spreadDigits are the parts of the card 4929 1234 5678 9015, written and spoken.
-var spreadDigits = regexp.MustCompile(`4929|1234|5678|9015|four nine|one two three`)
+var spreadDigits = regexp.MustCompile(`\b(4929|1234|5678|9015)\b|four nine|one two three`)
 
 // spoken returns the messages that count, as role: content.
 func (s *server) spoken(id string) (out []string) {

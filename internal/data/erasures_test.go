@@ -268,7 +268,7 @@ func TestImportNoted(t *testing.T) {
 				}
 				s = openStore(t, at)
 				defer s.Close()
-				list, _, err := s.Records(t.Context(), record.Space{Project: "~", Name: "erasure.import"}, record.Query{Limit: 10})
+				list, _, err := s.Records(t.Context(), record.Space{Project: "~", Name: record.Local + "erasure.import"}, record.Query{Limit: 10})
 				if err != nil || len(list) != 1 {
 					t.Errorf("%d imports are noted, error %v", len(list), err)
 				}

@@ -14,7 +14,7 @@ import (
 // import before it begins, until a server has run Apply after it. The command that imports does not
 // settle this: it may have run without the ledger of the servers.
 
-const importSpace = "erasure.import"
+const importSpace = record.Local + "erasure.import"
 
 // BeginImport notes in a database that an import begins.
 func BeginImport(ctx context.Context, to export.Target, id string, nowMS int64) error {

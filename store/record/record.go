@@ -23,6 +23,9 @@ type Space struct {
 	User    string
 }
 
+// Local begins the names of spaces that concern one database alone. Exports leave them out.
+const Local = "local/"
+
 // Record is one value.
 type Record struct {
 	ID        string

@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/store/codec"
 	"github.com/heardlog/heardlog/store/encryption"
 	"github.com/heardlog/heardlog/store/export"
+	"github.com/heardlog/heardlog/store/record"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -271,7 +272,7 @@ func (x *exporting) values() error {
 		return nil
 	}
 	where, args := x.inProject("s.project")
-	return x.DB.Walk("SELECT s.project, s.name, s.user_id, s.rev, r.id, r.rev, r.updated_ms, r.body, r.size FROM record_space s JOIN record r ON r.space_no = s.no WHERE r.body IS NOT NULL AND "+
+	return x.DB.Walk("SELECT s.project, s.name, s.user_id, s.rev, r.id, r.rev, r.updated_ms, r.body, r.size FROM record_space s JOIN record r ON r.space_no = s.no WHERE r.body IS NOT NULL AND s.name NOT LIKE '"+record.Local+"%' AND "+
 		where+" ORDER BY s.project COLLATE "+x.Bytes+", s.name, s.user_id, r.id", args, func(row Row) (err error) {
 		v := export.Value{
 			Project: row.Text(0), Name: row.Text(1), User: export.Text(row.Text(2)), SpaceRev: row.Int(3), ID: export.Text(row.Text(4)), Rev: row.Int(5), UpdatedMS: row.Int(6), Noted: row.Int(8),
