@@ -60,15 +60,19 @@ func (t *saidTexts) text(i int) string {
 	if t.by == nil {
 		return said
 	}
-	if known := t.by.Unasked().Text(said); t.stored[known] {
+	known := t.by.Unasked().Text(said)
+	if t.stored[known] {
 		return known
 	}
 	if t.spread != nil {
-		if known := t.spread[i].Unasked().Text(said); t.stored[known] {
-			return known
+		if parts := t.spread[i].Unasked().Text(said); t.stored[parts] {
+			return parts
 		}
 	}
-	return t.by.Text(said)
+	if t.by.Detects() {
+		return t.by.Text(said)
+	}
+	return known
 }
 
 // answer returns the text of an answer of the model, which is one of those in wholes or a beginning
