@@ -114,6 +114,8 @@ func (b *tab) accessible() {
 		return
 	}
 	b.do(chromedp.Evaluate[chromedp.Void](string(axe)))
+	// What is fading in has less contrast for a moment.
+	value[bool](b, `Promise.all(document.getAnimations().filter(a => a.effect.getTiming().iterations !== Infinity).map(a => a.finished.catch(() => {}))).then(() => true)`)
 	broken := value[[]string](b, `axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
 		.then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("; ")))`)
 	for _, rule := range broken {
