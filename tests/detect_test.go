@@ -181,16 +181,7 @@ func TestNames(t *testing.T) {
 			}
 			s.post(agent(id, "/think"), `{"text":"ask Anna Müller"}`).ok(nil)
 			var seen strings.Builder
-			for answers := 0; answers < 3; {
-				e, ok := tail.next()
-				if !ok {
-					t.Fatalf("the tail ended after %d answers: %s", answers, seen.String())
-				}
-				seen.Write(e.data)
-				if e.name == "message" && strings.Contains(string(e.data), nameReply) {
-					answers++
-				}
-			}
+			seen.WriteString(tail.answers(3, nameReply))
 			s.client.Transport = ear
 			for _, what := range []string{"", "/history?limit=all", "/turns", "/messages?limit=1000", "/working-memory/k"} {
 				s.get(agent(id, what))

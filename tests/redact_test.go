@@ -68,16 +68,7 @@ func TestRedaction(t *testing.T) {
 	s.do("PUT", agent(id, "/working-memory/k"), `{"value":{"card":"4111 1111 1111 1111"}}`)
 	s.post(agent(id, "/think"), `{"text":"write to jane@mail.example"}`).ok(nil)
 	var seen strings.Builder
-	for answers := 0; answers < 3; { // those of the two calls, and of think
-		e, ok := tail.next()
-		if !ok {
-			t.Fatalf("the tail ended after %d answers: %s", answers, seen.String())
-		}
-		seen.Write(e.data)
-		if e.name == "message" && strings.Contains(string(e.data), readBack) {
-			answers++
-		}
-	}
+	seen.WriteString(tail.answers(3, readBack)) // those of the two calls, and of think
 	s.client.Transport = ear
 	for _, what := range []string{"", "/history?limit=all", "/turns", "/messages?limit=1000", "/working-memory/k"} {
 		s.get(agent(id, what))

@@ -126,7 +126,7 @@ func fixture(t *testing.T, name string) []byte {
 	return b
 }
 
-// files returns what stands in the files of a server's store, one after the other.
+// files returns the content of all files in the folder of a server's store.
 func (s *server) files() string {
 	s.t.Helper()
 	var all strings.Builder

@@ -449,6 +449,23 @@ func (s *server) stream(path string, headers ...string) *tail {
 	return &tail{t: s.t, lines: bufio.NewReader(resp.Body), close: stop}
 }
 
+// answers reads until an answer has come n times, and returns all data of the events.
+func (r *tail) answers(n int, text string) string {
+	r.t.Helper()
+	var seen strings.Builder
+	for came := 0; came < n; {
+		e, ok := r.next()
+		if !ok {
+			r.t.Fatalf("the tail ended after %d answers: %s", came, seen.String())
+		}
+		seen.Write(e.data)
+		if e.name == "message" && strings.Contains(string(e.data), text) {
+			came++
+		}
+	}
+	return seen.String()
+}
+
 // next waits for the next event and holds it against the description; false at the end of the
 // stream.
 func (r *tail) next() (event, bool) {

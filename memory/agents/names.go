@@ -35,7 +35,7 @@ const (
 type DetectorRules struct {
 	// Open has texts stored as they are if they cannot be checked. Otherwise they are not stored.
 	Open bool
-	// Pseudonyms gives the names of a call numbers.
+	// Pseudonyms numbers the names of a call: "[person-1]".
 	Pseudonyms bool
 	// Forgets keeps no names: the project's texts are not those of calls.
 	Forgets bool

@@ -11,8 +11,8 @@ import (
 // Redactor returns what replaces personal data in the agent's texts, by the rules of its project
 // and its own. It is nil if there are none.
 //
-// Names are replaced in texts of which it is known what names they have. Any other text becomes
-// "[withheld]" where a detector is set; see Redact, and withNames for what stands in decisions.
+// If the project has a detector, names are replaced in texts that it has checked. Any other text
+// becomes "[withheld]": Redact and withNames have texts checked first.
 func (s *Messages) Redactor(a *memory.Agent) *redact.Redactor {
 	r, upstream := s.patterns(a)
 	d := s.detects(a.Project)

@@ -70,7 +70,7 @@ const (
 type Lookup struct {
 	// Cached returns what is known of a text, or false.
 	Cached func(text string) ([]Found, bool)
-	// Pseudonyms gives new names numbers.
+	// Pseudonyms numbers new names.
 	Pseudonyms bool
 	// Forgets keeps no names: the texts are not those of one call.
 	Forgets bool
